@@ -75,6 +75,10 @@ class HookResult(NamedTuple):
     """Why the agent must end its turn; None if it may continue."""
     changed_output: str | None = None
     """The text that replaces the result of a tool call."""
+    rules: tuple[str, ...] = ()
+    """With the answer to a permission question: rules that allow more calls like it in this session."""
+    mode: str = ""
+    """With the answer to a permission question: the permission mode from now on; empty to keep it."""
 
 
 NO_RESULT = HookResult()

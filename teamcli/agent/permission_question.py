@@ -105,6 +105,7 @@ class Permissions:
         gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
         show_waiting: Callable[[str, str], None] = lambda agent, what: None,
         on_change: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda check_again: nullcontext(),
+        loosen: Callable[[Sequence[str], str], None] = lambda rules, mode: None,
     ) -> None:
         """
         Args:
@@ -112,6 +113,7 @@ class Permissions:
             gate: Says why an agent's call is refused whatever the rules say; empty if it is not.
             show_waiting: Called with what an agent waits for, and with "" when the wait is over.
             on_change: Within its block, a function is called whenever the basis of `decide` has changed.
+            loosen: Adds rules that allow calls in this session, and sets the mode unless it is empty.
         """
         self._decide = decide
         self._ask = ask
@@ -119,6 +121,7 @@ class Permissions:
         self._gate = gate
         self._show_waiting = show_waiting
         self._on_change = on_change
+        self._loosen = loosen
 
     def check(
         self,
@@ -175,7 +178,10 @@ class Permissions:
         said = ask_hooks()
         if said.objection is not None:
             _deny(denied._replace(reason=said.objection), Refusal("a hook", redact(said.objection)), emit)
-        return said.wish == "allow" and not decision.is_asked_by_rule
+        is_allowed = said.wish == "allow" and not decision.is_asked_by_rule
+        if is_allowed and (said.rules or said.mode):
+            self._loosen(said.rules, said.mode)
+        return is_allowed
 
     def refuse_denied(self, tool: str, call: PreparedCall) -> None:
         """For calls that the user asked for directly: no question is needed, but what is denied stays denied.

@@ -88,6 +88,7 @@ class AgentTools:
             gate,
             wait_for_answer,
             policy.on_change,
+            policy.loosen,
         )
         return Toolset(name, tools, permissions, emit, runtime.hooks)
 

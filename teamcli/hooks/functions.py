@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from teamcli.agent.hooks import NO_RESULT, HookEvent, HookResult
 from teamcli.cancel import CancelScope, run_abandonable
+from teamcli.config.options import Mode
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError, ToolError
 from teamcli.hooks.matching import matcher_of
@@ -77,6 +78,8 @@ def _check_result(result: object) -> HookResult:
         raise TypeError(f"it must return a teamcli.HookResult or None, not {type(result).__name__}")
     if result.wish not in ("", "allow", "ask"):
         raise TypeError(f"its wish is {result.wish!r}, not allow or ask")
+    if result.mode and result.mode not in list(Mode):
+        raise TypeError(f"its mode is {result.mode!r}, not one of {', '.join(Mode)}")
     if result.changed_input is not None and not isinstance(result.changed_input, Mapping):
         raise TypeError("its changed_input is not a mapping")
     return result

@@ -19,6 +19,7 @@ from teamcli.agent.hooks import (
     HookEvent,
     HookResult,
 )
+from teamcli.claude_code.permission_updates import read_updates
 from teamcli.errors import ToolError
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import describe_exit
@@ -160,7 +161,8 @@ def _about_question(specific: Mapping[str, Any], event: HookEvent) -> HookResult
     if not isinstance(decision, Mapping):
         raise ValueError("decision: should be an object")
     if decision.get("behavior") == "allow":
-        return HookResult(wish="allow", changed_input=_input(decision, event))
+        rules, mode = read_updates(decision.get("updatedPermissions"))
+        return HookResult(wish="allow", changed_input=_input(decision, event), rules=rules, mode=mode)
     if decision.get("behavior") == "deny":
         why = str(decision.get("message") or "A hook refused this call.")
         return HookResult(why, stop=why if decision.get("interrupt") else None)

@@ -168,6 +168,8 @@ def combine(first: HookResult, second: HookResult) -> HookResult:
         "\n".join(filter(None, (first.context, second.context))),
         _joined(first.stop, second.stop),
         first.changed_output if second.changed_output is None else second.changed_output,
+        (*first.rules, *second.rules),
+        second.mode or first.mode,
     )
 
 

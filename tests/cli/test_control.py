@@ -128,6 +128,19 @@ class TestPermissions:
         assert (asked["tool_name"], asked["input"]) == ("Bash", {"command": "touch made"})
         assert asked["tool_use_id"]
 
+    def test_an_answer_may_allow_more_calls_like_it(self, program: Program) -> None:
+        def always(request: Json) -> Json:
+            rules = [{"toolName": "Bash", "ruleContent": "touch *"}]
+            update = {"type": "addRules", "rules": rules, "behavior": "allow", "destination": "session"}
+            return {**allow(request), "updatedPermissions": [update]}
+
+        script = [tool("bash", command="touch a"), tool("bash", command="touch b"), text("done")]
+        with program.against(script), driving(program, *ASKS, answers={"can_use_tool": always}) as driver:
+            driver.initialize()
+            driver.turn("x")
+        assert [each["input"]["command"] for each in driver.asked] == ["touch a"]
+        assert (program.directory / "b").exists()
+
     def test_it_may_change_the_call(self, program: Program) -> None:
         def other(request: Json) -> Json:
             return {"behavior": "allow", "updatedInput": {"command": "touch other"}}

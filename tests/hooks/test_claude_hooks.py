@@ -492,6 +492,18 @@ def specific(**fields: Any) -> str:
 
 
 BASH = before("bash", command="make", timeout_seconds=5)
+UPDATES: list[Any] = [
+    {
+        "type": "addRules",
+        "rules": [{"toolName": "Bash", "ruleContent": "make *"}, {"toolName": "Edit"}, {}, 1],
+        "behavior": "allow",
+        "destination": "session",
+    },
+    {"type": "addRules", "rules": [{"toolName": "Read"}], "behavior": "deny"},
+    {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
+    {"type": "setMode", "mode": "bypassPermissions", "destination": "session"},
+    "nonsense",
+]
 
 
 @pytest.mark.parametrize(
@@ -533,6 +545,11 @@ BASH = before("bash", command="make", timeout_seconds=5)
             says(hookSpecificOutput={"decision": {"behavior": "allow"}}),
             before("bash", "PermissionRequest", command="make"),
             HookResult(wish="allow"),
+        ),
+        (
+            says(hookSpecificOutput={"decision": {"behavior": "allow", "updatedPermissions": UPDATES}}),
+            before("bash", "PermissionRequest", command="make"),
+            HookResult(wish="allow", rules=("Bash(make *)", "Edit"), mode="acceptEdits"),
         ),
         (
             says(hookSpecificOutput={"decision": {"behavior": "deny", "message": "never", "interrupt": True}}),

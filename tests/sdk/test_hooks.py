@@ -227,6 +227,19 @@ class TestQuestions:
         assert "nobody can be asked" in results(model.requests[1])[0]
         assert len(told) == 1
 
+    def test_the_answer_may_allow_more_for_the_session(self, opened: Open) -> None:
+        told: list[str] = []
+
+        def allow(event: HookEvent) -> HookResult:
+            told.append(event.subject)
+            return HookResult(wish="allow", rules=("Bash(printf *)", "Nonsense(x)"), mode="acceptEdits")
+
+        calls = [call("bash", command="printf 1"), call("bash", command="printf 2")]
+        calls += [call("write_file", path="a", content="x"), call("bash", command="touch b")]
+        model = scripted(lead=[*(said("", each) for each in calls), "over"])
+        opened(llm=model, hooks=[Hook("PermissionRequest", allow)], ask=lambda question: False).run("go")
+        assert told == ["bash", "bash"]  # for the first call and the last
+
     def test_a_changed_call_stays_denied(self, opened: Open) -> None:
         model = bash_once("printf ran")
         changes = HookResult(wish="allow", changed_input={"command": "rm -rf x"})

@@ -83,7 +83,7 @@ class ProgramApproval:
         except ToolError as e:  # a question that failed is not a yes
             decision = {"behavior": "deny", "message": f"Asking for permission failed: {e}"}
         if decision.get("behavior") == "allow" and decision.get("updatedInput") in (None, fields["input"]):
-            decision = {"behavior": "allow"}
+            decision = {**decision, "updatedInput": None}
         result = read_object({"hookSpecificOutput": {"decision": decision}}, event, lambda text: None)
         self._latest.is_allowed = result.wish == "allow"
         return result
