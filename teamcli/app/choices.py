@@ -71,8 +71,6 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
     settings = read_settings(project, _given_settings(options, project, embedding))
     if options.bare:
         settings = settings._replace(hooks={})
-    elif project.claude.disables_hooks:
-        settings = settings._replace(hooks=_only_ours(settings.hooks))
     if options.without_effect:
         notes.append(f"Flags of Claude Code without an effect here: {', '.join(options.without_effect)}.")
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
@@ -119,7 +117,8 @@ def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType(
     Raises: ConfigError
     """
     projects = [*project.plugins().settings, *project.settings]
-    return load_settings(project.home / "settings.json", projects, given, project.claude.user)
+    settings = load_settings(project.home / "settings.json", projects, given, project.claude.user)
+    return settings._replace(hooks=_only_ours(settings.hooks)) if project.claude.disables_hooks else settings
 
 
 def choose_endpoint(options: Options, project: Project, settings: Settings) -> Endpoint | None:

@@ -17,7 +17,8 @@ from teamcli.app.hosts import open_host, safe_programs
 from teamcli.cli.model_check import try_model
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, inspect_project
-from teamcli.config.roles import load_roles, role_dirs
+from teamcli.config.role_hooks import with_role_hooks
+from teamcli.config.roles import Roles, load_roles, role_dirs
 from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
@@ -131,17 +132,23 @@ class _Checks:
         waiting = f"; not trusted, so not used: {'; '.join(self._project.offers)}" if self._project.offers else ""
         return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
 
-    def _check_roles(self) -> str:
+    @cached_property
+    def _roles(self) -> Roles:
         project = self._project
         folders = role_dirs(
             project.directory, project.home, project.agreement.covers, project.plugins().folders("agents")
         )
-        found = load_roles(folders, project.claude.unused)
+        return load_roles(folders, project.claude.unused)
+
+    def _check_roles(self) -> str:
+        found = self._roles
         names = ", ".join(role.name for role in found.found.values())
         return "; ".join([f"{len(found.found)}: {one_line(names, _LONGEST_LIST)}", *found.problems])
 
     def _check_hooks(self) -> str:
-        events = {event: sum(len(group.hooks) for group in groups) for event, groups in self._settings.hooks.items()}
+        is_off = self._project.claude.disables_hooks
+        hooks = self._settings.hooks if is_off else with_role_hooks(self._settings.hooks, self._roles.found.values())
+        events = {event: sum(len(group.hooks) for group in groups) for event, groups in hooks.items()}
         return ", ".join(f"{count} for {one_line(event)}" for event, count in events.items()) or "none"
 
     def _check_claude(self) -> str:

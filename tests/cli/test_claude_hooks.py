@@ -257,6 +257,8 @@ def test_a_roles_hooks_mode_and_turns_apply_to_its_agents_only(program: Program)
     assert result_text(theirs[0]) == "read only"
     assert "stopped at its limit of model calls" in result_text(tool_results(script.requests["lead"][2])[-1])
     assert (program.directory / "guard.sh").read_text().startswith("#!")  # changing what a hook runs asks
+    program.url = ""
+    assert "1 for PreToolUse" in program.run("doctor").out
 
 
 def test_a_teammate_that_turns_idle_is_named(program: Program) -> None:
