@@ -10,6 +10,7 @@ from teamcli.config.front_matter import unquoted
 
 _DEEPEST = 6
 _BLOCK_TEXT = re.compile(r"[|>][-+]?")
+_FLOW_ENTRY = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^,"'])+"""
 
 
 class _Line(NamedTuple):
@@ -85,13 +86,15 @@ def _pair(group: list[_Line], depth: int) -> tuple[str, Any]:
         raise ValueError(f"{head.text!r:.60} is not `key: value`")
     name, rest = found[1].strip("\"'"), found[2].strip()
     if _BLOCK_TEXT.fullmatch(rest):
-        return name, _text_of(below)
+        return name, _text_of(below, is_folded=rest.startswith(">"))
     if rest:
         return name, _scalar(" ".join([rest, *(line.text for line in below)]))
     return name, _block(below, depth + 1) if below else ""
 
 
-def _text_of(lines: list[_Line]) -> str:
+def _text_of(lines: list[_Line], is_folded: bool) -> str:
+    if is_folded:
+        return " ".join(line.text for line in lines)
     width = min((line.indent for line in lines), default=0)
     return "\n".join(" " * (line.indent - width) + line.text for line in lines)
 
@@ -106,6 +109,9 @@ def _scalar(text: str) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             pass
+    if text.startswith("{") and text.endswith("}"):
+        pairs = (each.partition(":") for each in re.findall(_FLOW_ENTRY, text[1:-1]) if each.strip())
+        return {name.strip(" \"'"): _scalar(value.strip()) for name, _, value in pairs}
     if text.startswith("[") and text.endswith("]"):
         return [_scalar(each.strip()) for each in text[1:-1].split(",") if each.strip()]
     if text[:1] in "\"'" and text[-1:] == text[:1] and len(text) > 1:

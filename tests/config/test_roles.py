@@ -205,6 +205,20 @@ def test_a_role_may_have_hooks(tmp_path: Path) -> None:
     assert role.hooks["TeammateIdle"][0].hooks[0].command == "if true; then\n  echo end\nfi"
 
 
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "{type: command, command: 'a, b'}",
+        '{"type": "command", "command": "a, b"}',
+        "command: >\n        a,\n        b",
+    ],
+)
+def test_hooks_may_be_written_in_several_ways(tmp_path: Path, handler: str) -> None:
+    role = read_role(role_file(tmp_path, "x", f"name: x\nhooks:\n  PreToolUse:\n  - hooks:\n    - {handler}"))
+    assert role
+    assert role.hooks["PreToolUse"][0].hooks[0].command == "a, b"
+
+
 @pytest.mark.parametrize("front", ["hooks: x", "hooks:\n  Stop: x", "hooks:\n    a: 1\n  b: 2", "hooks: [1]"])
 def test_hooks_of_a_role_that_cannot_be_read_break_nothing(tmp_path: Path, front: str) -> None:
     unused = Unused()
