@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from teamcli.config.front_matter import unquoted
 
 _DEEPEST = 6
-_BLOCK_TEXT = re.compile(r"[|>][-+]?")
+# Compiled at first use: few files have such fields.
+_BLOCK_TEXT = r"[|>][-+]?"
 _FLOW_ENTRY = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^,"'])+"""
 
 
@@ -85,7 +86,7 @@ def _pair(group: list[_Line], depth: int) -> tuple[str, Any]:
     if found is None:
         raise ValueError(f"{head.text!r:.60} is not `key: value`")
     name, rest = found[1].strip("\"'"), found[2].strip()
-    if _BLOCK_TEXT.fullmatch(rest):
+    if re.fullmatch(_BLOCK_TEXT, rest):
         return name, _text_of(below, is_folded=rest.startswith(">"))
     if rest:
         return name, _scalar(" ".join([rest, *(line.text for line in below)]))
