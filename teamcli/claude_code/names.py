@@ -1,4 +1,4 @@
-"""Claude Code's names for tools and models, and ours.
+"""Claude Code's names for tools, commands and models, and ours.
 
 It compares tool names with regard to case, and so do we.
 """
@@ -42,6 +42,29 @@ _ABSENT = (
 )
 ABSENT_TOOLS = frozenset(_ABSENT.split())
 """Tools of Claude Code that do not exist here."""
+
+BUILT_IN_THERE = frozenset(
+    [
+        "?",
+        "agents",
+        "clear",
+        "compact",
+        "config",
+        "context",
+        "cost",
+        "diff",
+        "exit",
+        "help",
+        "hooks",
+        "mcp",
+        "model",
+        "permissions",
+        "quit",
+        "resume",
+        "tasks",
+    ]
+)
+"""Commands of ours that Claude Code has under the same name."""
 
 _FAMILIES = {
     "fable": "fable",

@@ -5,10 +5,8 @@ A file that cannot be used is reported once and stops nothing.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +21,17 @@ from teamcli.config.front_matter import (
     read_document,
 )
 from teamcli.config.invocations import FIELDS, Behavior, Invocation, read_behavior
+from teamcli.config.markdown_files import markdown_files
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR
 
 MAX_FILES = 1000
-MAX_DIRECTORIES = 1000
 DESCRIPTION_LIMIT = 100
+"""In a list of commands."""
+LONGEST_DESCRIPTION = 1536
+SKILL_FILE = "SKILL.md"
 # Compiled at first use: most starts do not need them.
-_NAME = r"[\w.][\w.+-]{0,63}(:[\w.][\w.+-]{0,63})*"
+_NAME = r"[\w.][\w.+-]{0,99}(:[\w.][\w.+-]{0,99})*"
 _QUOTES = "\"'"
 
 
@@ -59,10 +60,10 @@ class FoundCommands(NamedTuple):
 
 
 def command_dirs(directory: Path, home: Path, covers: Covers, plugins: Iterable[Folder] = ()) -> tuple[Folder, ...]:
-    """Where commands are looked for: in the project, in the user's home, then in plugins."""
+    """Where commands are looked for: in `.team`, in the user's home, in the project's `.claude`, then in plugins."""
     ours = Folder(directory / TEAM_DIR / "commands", directory, covers)
     projects, users = claude_dirs("commands", directory, home, covers)
-    return (ours, *projects, Folder(home / "commands"), *users, *plugins)
+    return (ours, Folder(home / "commands"), *users, *projects, *plugins)
 
 
 class CustomCommands:
@@ -114,12 +115,12 @@ def read_command(path: Path, folder: Folder, source: str, root: Path) -> CustomC
 
     Raises: ValueError, with a message that names the line
     """
-    name = _name(path.relative_to(folder.path))
+    name = _name(path.relative_to(folder.path), folder.is_claudes)
     text = read_document(path, folder)
     matter = parse_if_there(text, ("description", "user-invocable", *FIELDS), folder.is_claudes)
     return CustomCommand(
         f"{folder.plugin}:{name}" if folder.plugin else name,
-        describe(matter, DESCRIPTION_LIMIT),
+        describe(matter, LONGEST_DESCRIPTION, folder.is_claudes),
         argument_hint(matter, text),
         matter.body.strip(),
         source,
@@ -128,13 +129,13 @@ def read_command(path: Path, folder: Folder, source: str, root: Path) -> CustomC
     )
 
 
-def describe(matter: FrontMatter, limit: int) -> str:
+def describe(matter: FrontMatter, limit: int, is_claudes: bool) -> str:
     """What the file is for, in one line: its description, or else the first line of its text.
 
-    Raises: ValueError
+    Raises: ValueError, if there is no text. For Claude Code, a description is enough.
     """
     body = matter.body.strip()
-    if not body:
+    if not body and not (is_claudes and matter.fields.get("description")):
         raise ValueError("it has no text")
     described = matter.fields.get("description") or body.splitlines()[0]
     return one_line((described if isinstance(described, str) else ", ".join(described)).lstrip("# "), limit)
@@ -150,13 +151,9 @@ def argument_hint(matter: FrontMatter, text: str) -> str:
 
 
 def _files(folder: Folder) -> Iterator[Path]:
-    # Does not follow links to directories.
-    for parent, directories, names in islice(os.walk(folder.path), MAX_DIRECTORIES):
-        directories.sort()
-        wanted = (name for name in sorted(names) if name.endswith(".md"))
-        yield from (Path(parent, name) for name in wanted if not folder.only or name in folder.only)
-        if folder.only:
-            return
+    if folder.only:
+        return (path for name in folder.only if (path := folder.path / name).suffix == ".md")
+    return (Path(entry.path) for entry in markdown_files(folder.path))
 
 
 def _state(path: Path) -> tuple[str, int, int]:
@@ -167,8 +164,10 @@ def _state(path: Path) -> tuple[str, int, int]:
     return str(path), found.st_mtime_ns, found.st_size
 
 
-def _name(path: Path) -> str:
-    name = ":".join(path.with_suffix("").parts)
+def _name(path: Path, is_claudes: bool) -> str:
+    """`a:b` for `a/b.md`. For Claude Code, a skill among commands has the name of its folder."""
+    parts = path.with_suffix("").parts
+    name = ":".join(parts[:-1] if is_claudes and len(parts) > 1 and path.name == SKILL_FILE else parts)
     if not re.fullmatch(_NAME, name):
         raise ValueError(f"{name!r:.80} is not a valid command name: use letters, digits, '_' and '-'")
     return name

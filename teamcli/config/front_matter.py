@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -34,9 +35,17 @@ _ITEM = rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)"
 _BLOCK_TEXT = r"([|>])[-+0-9]{0,2}\s*(?:#.*)?"
 _BLOCK_MARKS = ("|", ">")
 _NOTHING = ("null", "~")
-_SPECIAL = re.compile(r"""[#:]|^[|>\[{"']""")
-"""What a text on one line may contain that means more than itself."""
 _END = re.compile(r"\n---[ \t\r\f\v]*(?=\n|\Z)")
+_ESCAPE = r"(?s)\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))"
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "_": "\xa0", " ": " ", '"': '"', "/": "/", "\\": "\\"}
+_NOT_STRAY = " \t#-]}"
+_FIELDS = (
+    " agent allowed-tools argument-hint arguments author background category color context cwd description "
+    "disable-model-invocation disallowed-tools disallowedTools effort hooks initialPrompt isolation license maxTurns "
+    "mcpServers memory metadata model name paths permissionMode shell skills tags tools user-invocable version "
+    "when_to_use "
+)
+"""What a field is called after a text that is not valid YAML."""
 _WORD = re.compile(r"(?:[^\s,()]|\((?:[^()]|\([^()]*\))*\))+")
 
 
@@ -96,6 +105,8 @@ def read_document(path: Path, folder: Folder | None = None, known: bytes | None 
     try:
         return data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as e:
+        if folder is not None and folder.is_claudes and b"\0" not in data:  # it reads these, too
+            return data.decode("cp1252", "replace").replace("\r\n", "\n")
         line = data[: e.start].count(b"\n") + 1
         raise ValueError(f"line {line}: it is not UTF-8") from e
 
@@ -166,28 +177,33 @@ def is_false(matter: FrontMatter, field: str) -> bool:
 
 
 def _entries(lines: list[str]) -> Iterator[RawField]:
-    """All fields. A line that is none belongs to the field above it."""
+    """All fields. A line that is none belongs to the field above it.
+
+    People write examples with `user: …` lines into a description and do not indent them. After a line that cannot be
+    YAML, only a field that we know begins a new one.
+    """
     first = next((line for line in lines if not _is_void(line)), "")
     width = len(first) - len(first.lstrip())
     entry: RawField | None = None
+    has_strayed = False
     for number, line in enumerate(lines, start=2):
         text = line[width:] if width and not line[:width].strip() else line
         match = _KEY.fullmatch(text.rstrip())
-        if match is None:
+        if match is None or (has_strayed and f" {match[2]} " not in _FIELDS):
             if entry is not None and not (text.startswith("#") and _is_void(text)):
                 entry.below.append(text)
+                has_strayed = has_strayed or bool(text.strip() and text[0] not in _NOT_STRAY)
             continue
         if entry is not None:
             yield entry
-        entry = RawField(number, match[2], (match[3] or "").strip(), [])
+        entry, has_strayed = RawField(number, match[2], (match[3] or "").strip(), []), False
     if entry is not None:
         yield entry
 
 
 def _value(entry: RawField) -> Value:
-    rest = entry.rest
-    if rest and not entry.below and rest not in _NOTHING and not _SPECIAL.search(rest):  # as most are, and it is fast
-        return rest
+    if not entry.below and _is_plain(entry.rest):
+        return entry.rest
     if entry.rest[:1] in _BLOCK_MARKS and (block := re.fullmatch(_BLOCK_TEXT, entry.rest)):
         return _block_text(block[1], entry.below)
     below = [text for text in entry.below if not _is_void(text)]
@@ -195,11 +211,18 @@ def _value(entry: RawField) -> Value:
         return _value_of([entry.rest, *(text.strip() for text in entry.below)])
     if not below:
         return ""
+    if below[0].lstrip()[:1] in _BLOCK_MARKS and (block := re.fullmatch(_BLOCK_TEXT, below[0].strip())):
+        return _block_text(block[1], below[1:])
     if below[0].lstrip().startswith("- ") or below[0].strip() == "-":
         return tuple(_scalar(item) for item in _items(below))
     if _KEY.fullmatch(below[0].strip()):
         return Nested("\n".join(below))
     return _value_of([text.strip() for text in below])
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a value in one line is just its text."""
+    return text not in _NOTHING and "#" not in text and not text.startswith(("[", "{", '"', "'", *_BLOCK_MARKS))
 
 
 def _value_of(lines: list[str]) -> Value:
@@ -269,7 +292,14 @@ def unquoted(text: str) -> str:
     try:
         return str(json.loads(text, strict=False))
     except ValueError:  # an escape that JSON does not have
-        return text[1:-1].replace('\\"', '"')
+        return re.sub(_ESCAPE, _unescaped, text[1:-1])
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1] or found[2] or found[3]
+    if code and int(code, 16) <= sys.maxunicode:
+        return chr(int(code, 16))
+    return found[0] if code else _ESCAPED.get(found[4], found[0])
 
 
 def _is_void(text: str) -> bool:

@@ -6,9 +6,8 @@ calls them agents, are read as they are: what means nothing here is noted and le
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +28,7 @@ from teamcli.config.front_matter import (
     read_document,
     words_of,
 )
+from teamcli.config.markdown_files import is_existing_file, markdown_files
 from teamcli.config.options import Mode
 from teamcli.config.role_hooks import FIELD as HOOKS
 from teamcli.config.role_hooks import read_role_hooks
@@ -39,13 +39,14 @@ from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
 BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
-MAX_FILES, MAX_DIRECTORIES = 2000, 1000
+MAX_FILES = 2000
 """Of one folder."""
 _MODE, _TURNS = "permissionMode", "maxTurns"
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills", _MODE, _TURNS)
 _UNUSED_FIELDS = ("initialPrompt", "effort")
 """Fields of Claude Code that change what an agent does there, and have no effect here."""
 _NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
+_THEIR_NAME = r"[^:]{1,200}"
 _TOOL = r"[A-Za-z_][A-Za-z0-9_-]*"
 ALL = "*"
 WORKTREE = "worktree"
@@ -118,7 +119,7 @@ class _Reader:
 
     def read(self, folder: Folder) -> None:
         in_folder: dict[str, Role] = {}
-        for path in _role_files(folder.path, self.roles.problems):
+        for path in map(Path, _role_files(folder.path, self.roles.problems)):
             if folder.only and path.name not in folder.only:
                 continue
             try:
@@ -145,11 +146,12 @@ def read_role(
     Raises: ValueError, with a message that names the line
     """
     text = read_document(path, folder, known)
-    if folder is not None and folder.is_claudes and not has_front_matter(text):
+    is_claudes = folder is not None and folder.is_claudes
+    if is_claudes and not has_front_matter(text):
         return None
     matter = parse(text, _FIELDS)
     name = _text(matter, "name") or path.stem
-    if not _NAME.fullmatch(name):
+    if not (_NAME.fullmatch(name) or (is_claudes and re.fullmatch(_THEIR_NAME, name) and name.isprintable())):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
     unused = Unused() if unused is None else unused
     is_plugins = bool(folder and folder.plugin)
@@ -201,22 +203,13 @@ def _servers(text: str, path: Path, unused: Unused) -> Mapping[str, Any]:
         return {}
 
 
-def _role_files(directory: Path, problems: list[str]) -> list[Path]:
-    """All of its Markdown files, also in subfolders. Links to folders are not followed."""
-
+def _role_files(directory: Path, problems: list[str]) -> list[str]:
     def report(e: OSError) -> None:
         if not isinstance(e, FileNotFoundError | NotADirectoryError):
             problems.append(cannot("read", directory, e))
 
-    return sorted(islice(_walk(directory, report), MAX_FILES))
-
-
-def _walk(directory: Path, report: Callable[[OSError], None]) -> Iterator[Path]:
-    for parent, folders, names in islice(os.walk(directory, onerror=report), MAX_DIRECTORIES):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(".md") and (path := Path(parent, name)).is_file():
-                yield path
+    files = (entry.path for entry in markdown_files(directory, report) if is_existing_file(entry))
+    return sorted(islice(files, MAX_FILES))
 
 
 def _text(matter: FrontMatter, field: str) -> str:

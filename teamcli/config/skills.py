@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.config.claude_folders import claude_dirs
-from teamcli.config.custom_commands import argument_hint, describe
+from teamcli.config.custom_commands import SKILL_FILE, argument_hint, describe
 from teamcli.config.descriptions import shortened
 from teamcli.config.front_matter import (
     Folder,
@@ -24,20 +26,21 @@ from teamcli.config.front_matter import (
     parse_if_there,
     read_document,
 )
-from teamcli.config.invocations import FIELDS, Behavior, Invocation, read_behavior
+from teamcli.config.invocations import FIELDS, Invocation, read_behavior
 from teamcli.config.trust import Agreement
 from teamcli.errors import UsageError
 from teamcli.storage.files import cannot
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
-SKILL_FILE = "SKILL.md"
 MOST_SHOWN, LONGEST_DESCRIPTION = 50, 300
 """The limits of the list in system prompts."""
 MOST_FOUND = 1000
 _LONGEST_READ = 4000
-_FIELDS = ("name", "description", "when_to_use", "disable-model-invocation", "user-invocable", *FIELDS)
+_FIELDS = ("name", "description", "when_to_use", "disable-model-invocation", "user-invocable")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_THEIR_NAME = r"[.+-]{0,9}\w[\w.+-]{0,99}"
+"""In Claude Code a skill is called as its folder."""
 OFFER = "Skills tell how a kind of work is done here. When one fits, read its file first, with read_file:"
 
 
@@ -54,16 +57,19 @@ class Skill(NamedTuple):
     for_user: bool = True
     source: Folder = Folder(Path())
     """Where it was found."""
-    behavior: Behavior = Behavior()
+    project: Path = Path()
 
     def body(self) -> str:
         """Its text. Reads the file now.
 
         Raises: UsageError
         """
+        return self._read().body.strip()
+
+    def _read(self) -> FrontMatter:
         try:
             text = read_document(self.source.path / SKILL_FILE, self.source)
-            return parse_if_there(text, (), self.source.is_claudes).body.strip()
+            return parse_if_there(text, FIELDS, self.source.is_claudes)
         except ValueError as e:
             raise UsageError(f"the skill in {self.shown} can no longer be used: {e}") from e
 
@@ -72,7 +78,9 @@ class Skill(NamedTuple):
 
         Raises: UsageError
         """
-        invocation = self.behavior.invoke(self.body(), arguments)
+        matter = self._read()
+        behavior = read_behavior(matter, self.source, self.folder, self.project)
+        invocation = behavior.invoke(matter.body.strip(), arguments)
         where = self.shown.removesuffix(SKILL_FILE)
         note = f"<note>This is the skill {self.name}, called by the user; paths in it are relative to {where}</note>"
         return invocation._replace(text=f"{invocation.text}\n\n{note}")
@@ -95,6 +103,12 @@ class Skills(NamedTuple):
         lines = [f"- {skill.name}: {skill.description} ({path})" for skill, path in zip(listed, paths, strict=True)]
         more = [f"({len(lines) - MOST_SHOWN} more are left out)"] if len(lines) > MOST_SHOWN else []
         return "\n".join([OFFER, *lines[:MOST_SHOWN], *more]) if lines else ""
+
+
+class _Found(NamedTuple):
+    path: Path
+    is_link: bool
+    """Whether the folder or the file in it is a link."""
 
 
 class SkillsDir(NamedTuple):
@@ -133,16 +147,21 @@ def skill_dirs(
 
 
 def find_skills(places: Iterable[SkillsDir]) -> Skills:
-    """All skills. If two have the same name, the first directory wins. A bad one does not stop the others."""
+    """All skills. A bad one does not stop the others.
+
+    If two have the same name, the first directory wins. But as in Claude Code, a skill of the user's own wins over one
+    in the project's `.claude`.
+    """
     found: dict[str, Skill] = {}
     problems: list[str] = []
     for place in places:
         in_place: dict[str, Skill] = {}
         place = place._replace(real=os.path.realpath(place.path))
-        for folder in _folders(place, problems):
+        for folder, is_link in _folders(place, problems):
             shown = f"{place.shown}/{folder.name}/{SKILL_FILE}"
             try:
-                skill = _read_skill(place, folder, shown, problems)
+                real = _real_folder(folder, place) if is_link or place.real != str(place.path) else folder
+                skill = _read_skill(place, folder, real, shown, problems)
                 if in_place.setdefault(skill.name.casefold(), skill) is not skill:
                     raise ValueError(f"there is a skill '{skill.name}' already in this folder")
             except NotAgreed:  # the start has said so
@@ -150,31 +169,40 @@ def find_skills(places: Iterable[SkillsDir]) -> Skills:
             except ValueError as e:
                 problems.append(f"The skill in {one_line(shown)} is not used: {e}.")
         for key, skill in in_place.items():
-            found.setdefault(key, skill)
+            if (other := found.setdefault(key, skill)).source.is_claudes and other.source.root and not place.root:
+                found[key] = skill
     listed = sum(skill.for_agents for skill in found.values())
     if listed > MOST_SHOWN:
         problems.append(f"Agents see only {MOST_SHOWN} skills; the other {listed - MOST_SHOWN} can only be called.")
     return Skills(tuple(found.values()), tuple(problems))
 
 
-def _folders(place: SkillsDir, problems: list[str]) -> list[Path]:
+def _folders(place: SkillsDir, problems: list[str]) -> list[_Found]:
     try:
-        folders = sorted(path for path in place.path.iterdir() if os.path.lexists(path / SKILL_FILE))
+        with os.scandir(place.path) as entries:
+            found = sorted((each for entry in entries if (each := _skill_in(entry))), key=attrgetter("path"))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as e:
         problems.append(f"Skills: {cannot('read', place.path, e)}.")
         return []
-    if len(folders) > MOST_FOUND:
-        problems.append(f"Only the first {MOST_FOUND} skills in {place.shown} are used; there are {len(folders)}.")
-    return folders[:MOST_FOUND]
+    if len(found) > MOST_FOUND:
+        problems.append(f"Only the first {MOST_FOUND} skills in {place.shown} are used; there are {len(found)}.")
+    return found[:MOST_FOUND]
 
 
-def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str]) -> Skill:
+def _skill_in(entry: os.DirEntry[str]) -> _Found | None:
+    try:
+        mode = os.lstat(f"{entry.path}/{SKILL_FILE}").st_mode
+    except OSError:
+        return None
+    return _Found(Path(entry.path), entry.is_symlink() or stat.S_ISLNK(mode))
+
+
+def _read_skill(place: SkillsDir, folder: Path, real: Path, shown: str, problems: list[str]) -> Skill:
     """Raises: ValueError, with a message that names the line."""
     if not folder.name.isprintable():
         raise ValueError("its folder's name cannot be typed")
-    real = _real_folder(folder, place.root, place.real)
     source = place.folder_of(folder.name)
     known = place.agreement.content_at_start(folder / SKILL_FILE) if place.agreement else None
     text = read_document(folder / SKILL_FILE, source, known)
@@ -184,26 +212,24 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
     name = _name(matter, folder, shown, problems, source)
     return Skill(
         name,
-        _description(matter),
+        _description(matter, source.is_claudes),
         real,
         shown,
         argument_hint(matter, text),
         for_agents=not is_true(matter, "disable-model-invocation"),
         for_user=not is_false(matter, "user-invocable"),
         source=source,
-        behavior=read_behavior(matter, source, real, place.project or real),
+        project=place.project or real,
     )
 
 
-def _real_folder(folder: Path, root: Path | None, real_parent: str) -> Path:
+def _real_folder(folder: Path, place: SkillsDir) -> Path:
     """The folder's real path. A link in a project must lead neither out of the project nor to the team's state, since
     everything in the folder becomes readable.
 
     Raises: ValueError
     """
-    links = (real_parent != str(folder.parent), os.path.islink(folder), os.path.islink(f"{folder}/{SKILL_FILE}"))  # noqa: PTH114 - much faster
-    if not any(links):
-        return folder
+    root = place.root
     try:
         real = folder.resolve(strict=True)
         file = (real / SKILL_FILE).resolve(strict=True)
@@ -220,21 +246,21 @@ def _is_in_project(folder: Path, root: Path) -> bool:
     return folder.is_relative_to(root) and not is_state and not state.is_relative_to(folder)
 
 
-def _description(matter: FrontMatter) -> str:
-    when = matter.fields.get("when_to_use", "")
-    described = describe(matter, _LONGEST_READ) + (f" {one_line(when, _LONGEST_READ)}" if isinstance(when, str) else "")
-    return shortened(described.strip(), LONGEST_DESCRIPTION)
+def _description(matter: FrontMatter, is_claudes: bool) -> str:
+    described, when = describe(matter, _LONGEST_READ, is_claudes), matter.fields.get("when_to_use")
+    return shortened(f"{described} {when}" if isinstance(when, str) else described, LONGEST_DESCRIPTION)
 
 
 def _name(matter: FrontMatter, folder: Path, shown: str, problems: list[str], source: Folder) -> str:
     """The name as written, or changed into one that can be typed. In Claude Code it is that of the folder."""
     written = "" if source.is_claudes else matter.fields.get("name")
     written = written or folder.name
-    if isinstance(written, str) and re.fullmatch(_NAME, written):
-        return f"{source.plugin}:{written}" if source.plugin else written
+    prefix = f"{source.plugin}:" if source.plugin else ""
+    if isinstance(written, str) and re.fullmatch(_THEIR_NAME if source.is_claudes else _NAME, written):
+        return prefix + written
     words = " ".join(written) if isinstance(written, tuple) else written
     name = re.sub(r"[^A-Za-z0-9_]+", "-", words)[:64].strip("-_").lower()
     if not name:
         raise ValueError(f"{words!r:.80} is not a valid name: use letters, digits, '_' and '-'")
-    problems.append(f"The skill in {shown} is called {name} here: {words!r:.80} is not a valid name.")
-    return name
+    problems.append(f"The skill in {shown} is called {prefix}{name} here: {words!r:.80} is not a valid name.")
+    return prefix + name

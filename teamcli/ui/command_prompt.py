@@ -18,7 +18,7 @@ def run_as_command(session: Session, line: str) -> str | Future[TurnEnded]:
     Raises: UsageError, for a command that does not exist; TeamcliError
     """
     try:
-        result = run_command(session, line)
+        result = run_command(session, line, is_headless=True)
     except Leave:
         result = ""
     if isinstance(result, Prompt):

@@ -112,6 +112,46 @@ def test_a_plugin_brings_commands_roles_skills_and_hooks(program: Program) -> No
     assert "1 for PreToolUse" in checked.out
 
 
+def test_names_that_clash_mean_what_they_mean_there(program: Program) -> None:
+    skill = "---\ndescription: {0}\n---\nThe skill {0}."
+    here = {".claude/skills/both/SKILL.md": skill.format("project"), ".claude/commands/both.md": "The command both."}
+    mine = {".claude/skills/both/SKILL.md": skill.format("mine"), ".claude/commands/mine.md": "My command."}
+    built_in = {".claude/commands/merge.md": "Our merge of $1.", ".claude/commands/clear.md": "Our clear."}
+    write(program.directory, {**here, **built_in, ".claude/commands/mine.md": "Not mine."})
+    write(program.home, mine)
+    with program.against([text("ok")] * 5) as api:
+        ran = program.run("--trust", stdin="/both\n/mine\n/project:merge x\n/user:clear\n/help\n")
+        program.run("-p", "/merge y")
+    assert [said(each).partition("\n")[0] for each in api.requests] == [
+        "The skill mine.",
+        *("My command.", "Our merge of x.", "Our clear.", "Our merge of y."),
+    ]
+    assert "- both: mine (~/.claude/skills/both/SKILL.md)" in str(api.requests[0]["system"])
+    assert ".claude/commands/both.md is not used: /both is a skill." in ran.out
+    assert ".claude/commands/merge.md is not used: /merge is built in; call it as /project:merge." in ran.out
+
+
+def test_a_plugin_is_given_on_the_command_line(program: Program) -> None:
+    plugin = program.home / "forge"
+    note = {"hooks": [{"type": "command", "command": "touch ${CLAUDE_PLUGIN_ROOT}/began"}]}
+    files = {
+        ".claude-plugin/plugin.json": '{"name": "smithy"}',
+        "hooks/hooks.json": json.dumps({"hooks": {"SessionStart": [note]}}),
+        "commands/make.md": "Make $1 in ${CLAUDE_PLUGIN_ROOT}.",
+        "agents/smith.md": "---\nname: smith\ndescription: Use when it glows.\n---\nForge.",
+        "skills/weld it/SKILL.md": "---\ndescription: how to weld\n---\nWeld.",
+    }
+    write(plugin, files)
+    with program.against([text("ok")]) as api:
+        ran = program.run("-p", "/smithy:make it", "--plugin-dir", str(plugin))
+    system = str(api.requests[0]["system"])
+    assert said(api.requests[0]) == f"Make it in {plugin}."
+    assert "- smithy:smith: Use when it glows." in system
+    assert "- smithy:weld-it: how to weld" in system
+    assert (plugin / "began").exists()
+    assert ran.code == 0
+
+
 def test_more_roles_than_the_prompt_describes_are_counted_and_named(program: Program) -> None:
     for number in range(40):
         front = f"---\nname: role-{number:02}\ndescription: d\ntools: Read, WebFetch\n---\nx"

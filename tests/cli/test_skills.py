@@ -250,6 +250,15 @@ def test_an_unusable_skill_is_reported_with_its_file_and_stops_nothing(program: 
     assert "spaced/SKILL.md is called pdf-processing here: 'PDF Processing' is not a valid name" in err
 
 
+@pytest.mark.parametrize("folder", ["ünï", "_own", ".hidden", "a+b", "Cap.1", "y" * 80])
+def test_a_skill_of_claude_code_is_called_as_its_folder(tmp_path: Path, folder: str) -> None:
+    skill(tmp_path / "user/.claude/skills", folder, "name: Other Name\ndescription: d", body="")
+    home = tmp_path / "user/.teamcli"
+    skills = find_skills(skill_dirs(tmp_path, home, inspect_project(tmp_path, home).agreement))
+    assert [each.name for each in skills.found] == [folder]
+    assert skills.problems == ()
+
+
 @pytest.mark.parametrize("target", [".", ".team", ".team/inbox"])
 def test_no_link_opens_the_state_of_the_team(tmp_path: Path, target: str) -> None:
     (tmp_path / ".team/inbox").mkdir(parents=True)

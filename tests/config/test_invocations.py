@@ -96,6 +96,26 @@ def test_a_broken_front_matter_of_claude_code_is_text(tmp_path: Path) -> None:
     assert read_command(path, Folder(tmp_path, is_claudes=True), "c.md", tmp_path).text == "---\nno end"
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "name", "described"),
+    [
+        ("a/SKILL.md", "---\ndescription: x\n---\nDo it.", "a", "x"),
+        ("a/b/SKILL.md", "Do it.", "a:b", "Do it."),
+        ("SKILL.md", "Do it.", "SKILL", "Do it."),
+        ("only.md", "---\ndescription: a text is not needed\n---\n", "only", "a text is not needed"),
+        ("long.md", f"---\ndescription: {'word ' * 200}\n---\nDo it.", "long", ("word " * 200).strip()),
+    ],
+)
+def test_commands_of_claude_code_are_called_and_described_as_there(
+    tmp_path: Path, file: str, text: str, name: str, described: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found = read_command(path, Folder(tmp_path, is_claudes=True), "x", tmp_path)
+    assert (found.name, found.description) == (name, described)
+
+
 @pytest.mark.parametrize("name", ["speckit.plan", "a/b", "über", "a_b-1"])
 def test_names_may_be_those_that_people_give(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.md"

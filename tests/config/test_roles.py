@@ -122,6 +122,12 @@ def test_tools_can_be_written_in_many_ways(tmp_path: Path, written: str) -> None
         ("a text\nwhose next line is not indented", "a text whose next line is not indented"),
         ("null", ""),
         ("first\ndescription: second", "second"),
+        (
+            'Use it. Examples:\n<example>\nContext: a test\nuser: "go"\n</example>',
+            'Use it. Examples: <example> Context: a test user: "go" </example>',
+        ),
+        ('"\\U0001F680 \\x41\\_b\\\n  joined"', "🚀 A\xa0b joined"),
+        ("\n  |-\n  one\n  two", "one\ntwo"),
     ],
 )
 def test_texts_mean_what_yaml_says(written: str, meant: str) -> None:
@@ -240,6 +246,27 @@ def test_a_plugins_role_has_neither_hooks_nor_a_mode(tmp_path: Path) -> None:
 def test_names_may_be_those_that_people_give(tmp_path: Path, name: str) -> None:
     role_file(tmp_path, "x", f"name: {name}")
     assert load_roles([Folder(tmp_path)]).match(name)
+
+
+@pytest.mark.parametrize("name", ["a/b", "🚀 rocket", "_private", "c#"])
+def test_names_of_claude_codes_roles_may_be_any_but_with_a_colon(tmp_path: Path, name: str) -> None:
+    role_file(tmp_path, "x", f'name: "{name}"')
+    role_file(tmp_path, "y", "name: a:b")
+    assert list(load_roles([Folder(tmp_path, is_claudes=True)]).found) == [name]
+
+
+def test_a_role_of_claude_code_need_not_be_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_bytes("---\nname: x\ndescription: Prüft – alles\n---\nKörper".encode("cp1252"))
+    role = load_roles([Folder(tmp_path, is_claudes=True)]).found["x"]
+    assert (role.description, role.prompt) == ("Prüft – alles", "Körper")
+
+
+def test_roles_in_a_linked_folder_are_found(tmp_path: Path) -> None:
+    role_file(tmp_path / "shared/deep", "x", "name: x")
+    (tmp_path / "shared/deep/loop").symlink_to(tmp_path / "shared")
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents/linked").symlink_to(tmp_path / "shared")
+    assert list(load_roles([Folder(tmp_path / "agents")]).found) == ["x"]
 
 
 def test_roles_of_claude_code_are_found_in_subfolders_and_above_up_to_the_repository(tmp_path: Path) -> None:
