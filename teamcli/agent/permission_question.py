@@ -131,11 +131,12 @@ class Permissions:
         cancel: CancelScope,
         emit: Emit,
         hooks_say: HookResult = NO_RESULT,
-        ask_hooks: Callable[[], HookResult] | None = None,
+        ask_hooks: Callable[[Sequence[str]], HookResult] | None = None,
     ) -> bool:
         """Return when the call may run; True if a person has allowed it.
 
-        `ask_hooks` may answer a question instead of the person; not if nobody could be asked.
+        `ask_hooks` may answer a question instead of the person; not if nobody could be asked. It gets the rules that
+        would allow the call.
 
         Raises: CallRefused, Cancelled
         """
@@ -167,7 +168,7 @@ class Permissions:
         return False
 
     def _is_allowed_by(
-        self, ask_hooks: Callable[[], HookResult], decision: Decision, denied: PermissionDenied, emit: Emit
+        self, ask_hooks: Callable[[Sequence[str]], HookResult], decision: Decision, denied: PermissionDenied, emit: Emit
     ) -> bool:
         """Whether a hook answers yes instead of the person. It cannot, if a rule wants the person's own answer.
 
@@ -175,7 +176,7 @@ class Permissions:
         """
         if self._ask is nobody_to_ask:
             return False
-        said = ask_hooks()
+        said = ask_hooks(decision.broader or tuple(filter(None, (decision.rule,))))
         if said.objection is not None:
             _deny(denied._replace(reason=said.objection), Refusal("a hook", redact(said.objection)), emit)
         is_allowed = said.wish == "allow" and not decision.is_asked_by_rule

@@ -238,12 +238,12 @@ class Toolset(NamedTuple):
             self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
         return result
 
-    def _answer_for_user(self, call: _Call, cancel: CancelScope) -> HookResult:
+    def _answer_for_user(self, call: _Call, cancel: CancelScope, rules: Sequence[str]) -> HookResult:
         """What hooks answer to a question that is about to be asked.
 
         Raises: ToolError, if the changed input is not valid; Cancelled
         """
-        result = self.hooks.run(self._event(PERMISSION_REQUEST, call), cancel)
+        result = self.hooks.run(self._event(PERMISSION_REQUEST, call, suggested_rules=list(rules)), cancel)
         call.stop = result.stop
         if result.changed_input is not None and result.objection is None:
             call.changed_input = dict(result.changed_input)

@@ -67,7 +67,8 @@ class Briefing:
             return roles
         from teamcli.config.given_roles import read_given_roles  # late: few starts need it
 
-        return roles._replace(found=read_given_roles(self._options.agents) | roles.found)
+        given = read_given_roles(self._options.agents, project.claude.unused)
+        return roles._replace(found=given | roles.found | given)  # first, and instead of any with the same name
 
     @cached_property
     def skills(self) -> Skills:

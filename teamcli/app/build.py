@@ -156,6 +156,7 @@ def _open_lead(
             models,
             tuple(factory.briefing.roles.found.values()),
             settings.hooks,
+            {plugin.name: plugin.root for plugin in project.plugins().found},
         ),
         record=assembly.record,
         preferences=Preferences(

@@ -16,10 +16,12 @@ from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project
 from teamcli.errors import ToolError
 from teamcli.hooks.runner import RegisteredHook
+from teamcli.session.session import Session
 from teamcli.storage.files import Json
 from teamcli.tools.base.schema_tool import SchemaTool
 from teamcli.ui.control.callbacks import ProgramApproval, hooks_of
 from teamcli.ui.control.channel import ControlChannel
+from teamcli.ui.control.describing import capabilities
 from teamcli.ui.control.driver import Driven, Driver
 from teamcli.ui.control.servers import ProgramServer, split_config
 
@@ -42,7 +44,8 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
         options = options._replace(agents=json.dumps(agents))
     notes: list[str] = []
     hooks: list[RegisteredHook] = [*hooks_of(initialize, channel)]
-    approval = ProgramApproval(channel)
+    opened: list[Session] = []
+    approval = ProgramApproval(channel, lambda: opened[0])
     if options.permission_prompt_tool:
         hooks.append(approval.hook)
     structured = StructuredOutput(options.json_schema) if options.json_schema else None
@@ -56,6 +59,7 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
     )
     ask = approval.ask if options.permission_prompt_tool else nobody_to_ask
     session = open_session(options._replace(mcp_config=others), project, ask, embedding)
+    opened.append(session)
     try:
         print_notes([*untrusted_notes(project), *session.record.notes, *notes])
         driven = Driven(
@@ -67,7 +71,7 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
         )
         driver = Driver(session, channel, driven)
         if initialize:
-            channel.reply(first, driver.capabilities())
+            channel.reply(first, capabilities(session))
         return driver.run()
     finally:
         session.close()

@@ -144,6 +144,7 @@ class Project:
         # Without hooks in Claude Code's files the digest is as it was before these were read.
         self._hooks = hooks_digest(*map(hooks_in, (shared, own)), *filter(None, map(hooks_in, theirs.values())))
         self._plugins: Plugins | None = None
+        self._given_plugins: tuple[Path, ...] = ()
         self._brought_state = brought_state(directory) if self.team.has_state else ""
 
     @property
@@ -221,9 +222,10 @@ class Project:
         return Agreement(self.directory, self.trusted, found, self._store, contents)
 
     def plugins(self, given: tuple[Path, ...] = ()) -> Plugins:
-        """The plugins that the user has `given` and has agreed to. Read once."""
+        """The plugins that the user has `given` and has agreed to. Read once; who asks first must know which are given."""
         if self._plugins is None:
-            self._plugins = find_plugins(self.directory, given, self.agreement, self.claude.unused)
+            self._given_plugins = given or self._given_plugins  # known already if only the trust has changed
+            self._plugins = find_plugins(self.directory, self._given_plugins, self.agreement, self.claude.unused)
         return self._plugins
 
     def trust(self) -> Project:

@@ -7,7 +7,7 @@ calls them agents, are read as they are: what means nothing here is noted and le
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -43,7 +43,7 @@ MAX_FILES = 2000
 """Of one folder."""
 _MODE, _TURNS = "permissionMode", "maxTurns"
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills", _MODE, _TURNS)
-_UNUSED_FIELDS = ("initialPrompt", "effort")
+UNUSED_FIELDS = ("initialPrompt", "effort")
 """Fields of Claude Code that change what an agent does there, and have no effect here."""
 _NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
 _THEIR_NAME = r"[^:]{1,200}"
@@ -155,7 +155,7 @@ def read_role(
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
     unused = Unused() if unused is None else unused
     is_plugins = bool(folder and folder.plugin)
-    for field in (*_UNUSED_FIELDS, *((_MODE, HOOKS) if is_plugins else ())):
+    for field in (*UNUSED_FIELDS, *((_MODE, HOOKS) if is_plugins else ())):
         if field in matter.line_of:
             unused.add("role field", field, f"in {path}")
     model = _text(matter, "model")
@@ -222,9 +222,11 @@ def _text(matter: FrontMatter, field: str) -> str:
 def _tools(matter: FrontMatter, field: str, unused: Unused) -> tuple[str, ...] | None:
     """Names in a text or a list, in our words. Those that mean nothing here are noted and left out."""
     value = matter.fields.get(field)
-    if value is None:
-        return None
-    names = words_of(value)
+    return None if value is None else named_tools(words_of(value), unused)
+
+
+def named_tools(names: Sequence[str], unused: Unused) -> tuple[str, ...] | None:
+    """The tools that names of Claude Code or of ours mean, in our words; None for all."""
     if ALL in names:
         return None
     known = [tool for name in names if (tool := _tool(name, unused))]

@@ -9,6 +9,7 @@ from typing import Any
 
 from teamcli.agent.hooks import HookEvent
 from teamcli.claude_code.hook_words import their_fields
+from teamcli.claude_code.permission_updates import suggestions
 from teamcli.claude_code.tool_inputs import Call, absolute, to_theirs, updated_to_ours
 from teamcli.claude_code.tool_responses import Result, tool_response
 
@@ -28,6 +29,8 @@ def their_payload(event: HookEvent, transcript: str = "", agent_transcript: str 
     if agent_transcript:
         fields["agent_transcript_path"] = agent_transcript
     first: Json = {name: fields.pop(name) for name in ("session_id", "transcript_path", "cwd") if name in fields}
+    if rules := fields.pop("suggested_rules", None):
+        fields["permission_suggestions"] = suggestions(event.subject, rules)
     if calls := fields.get("tool_calls"):
         fields["tool_calls"] = [_in_their_words(call, _root(event)) for call in calls]
     payload: Json = {**first, "hook_event_name": event.name, **fields, **_about_call(event, is_claudes=True)}

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from teamcli.errors import ConfigError
 from teamcli.permissions.policy import Mode, Policy
@@ -46,12 +46,17 @@ class LivePolicy:
         """Let these rules allow calls until the program ends, and use the mode, unless it is empty. Rules that mean
         nothing here are left out."""
         for rule in rules:
-            with contextlib.suppress(ConfigError), self._lock:
-                self.policy = self.policy._replace(allow=(*self.policy.allow, *self._read_rules([rule])))
+            with contextlib.suppress(ConfigError):
+                self.add_for_session("allow", rule)
         if mode:
             self.set_mode(Mode(mode))
-        else:
-            self._notify()
+
+    def add_for_session(self, kind: str, rule: str) -> None:
+        """Let a rule `allow`, `ask` about or `deny` calls until the session ends. Raises: ConfigError."""
+        with self._lock:
+            changed: dict[str, Any] = {kind: (*getattr(self.policy, kind), *self._read_rules([rule]))}
+            self.policy = self.policy._replace(**changed)
+        self._notify()
 
     @property
     def with_grants(self) -> Policy:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -84,6 +85,8 @@ class Catalog(NamedTuple):
     roles: tuple[Role, ...] = ()
     hooks: Mapping[str, Sequence[HookGroup]] = MappingProxyType({})
     """Those of settings files and plugins, by event."""
+    plugins: Mapping[str, Path] = MappingProxyType({})
+    """Where the plugins in use are, by name."""
 
 
 class Hosts(NamedTuple):

@@ -175,6 +175,17 @@ class TestRoles:
         assert "You find faults." in system_of(api.requests[1])
         assert tools_of(api.requests[1]) == ["read_file"]
 
+    def test_they_win_over_files_and_their_tools_are_read_like_those_of_files(self, program: Program) -> None:
+        role = "---\nname: critic\ndescription: from the file\n---\nx"
+        write(program, ".claude/agents/critic.md", role)
+        given = {"critic": {"description": "finds faults", "prompt": "You find faults.", "tools": "Read, WebFetch"}}
+        script = [tool("agent", prompt="look", description="x", subagent_type="critic"), text("fine"), text("done")]
+        with program.against(script) as api:
+            ran = program.run("-p", "x", "--trust", "--agents", json.dumps(given))
+        assert "- critic: finds faults" in system_of(api.requests[0])
+        assert tools_of(api.requests[1]) == ["read_file"]
+        assert "1 role tool (WebFetch)" in ran.err
+
     def test_the_lead_works_in_a_role(self, program: Program) -> None:
         with program.against([text("ok")]) as api:
             program.run("-p", "x", "--no-team", "--agents", json.dumps(AGENTS), "--agent", "critic")

@@ -75,6 +75,30 @@ def test_a_program_need_not_begin_with_a_request(program: Program) -> None:
         assert driver.turn("a")["result"] == "one"
 
 
+def test_the_program_knows_commands_roles_skills_plugins_and_how_full_the_context_is(program: Program) -> None:
+    plugin = program.home / "forge"
+    long = "Makes it. " * 20 + "Use when it glows."
+    for name, content in {
+        "commands/make.md": f"---\ndescription: {long}\nargument-hint: <what>\n---\nMake it.",
+        "agents/smith.md": f"---\nname: smith\ndescription: {long}\nmodel: haiku\n---\nForge.",
+        "skills/weld/SKILL.md": "---\ndescription: how to weld\n---\nWeld.",
+    }.items():
+        (plugin / name).parent.mkdir(parents=True, exist_ok=True)
+        (plugin / name).write_text(content)
+    with program.against([text("ok")]), driving(program, "--plugin-dir", str(plugin)) as driver:
+        known = driver.initialize()["response"]
+        driver.turn("x")
+        usage = driver.request("get_context_usage")["response"]
+    assert {"name": "forge:make", "description": long, "argumentHint": "<what>"} in known["commands"]
+    assert {"name": "forge:smith", "description": long, "model": "haiku"} in known["agents"]
+    init = driver.of_type("system")[0]
+    assert {"forge:make", "forge:weld", "help"} < set(init["slash_commands"])
+    assert "forge:smith" in init["agents"]
+    assert init["plugins"] == [{"name": "forge", "path": str(plugin)}]
+    assert usage["totalTokens"] == sum(each["tokens"] for each in usage["categories"][:2])
+    assert 0 < usage["totalTokens"] < usage["maxTokens"]
+
+
 def test_calls_and_results_are_in_claude_codes_words(program: Program) -> None:
     (program.directory / "a.txt").write_text("content\n")
     with program.against([tool("read_file", path="a.txt"), text("ok")]), driving(program) as driver:
@@ -139,6 +163,38 @@ class TestPermissions:
             driver.initialize()
             driver.turn("x")
         assert [each["input"]["command"] for each in driver.asked] == ["touch a"]
+        assert (program.directory / "b").exists()
+
+    @pytest.mark.parametrize("destination", ["session", "localSettings"])
+    def test_it_is_offered_rules_and_may_have_them_remembered(self, program: Program, destination: str) -> None:
+        def always(request: Json) -> Json:
+            offered = [{**each, "destination": destination} for each in request["permission_suggestions"]]
+            return {"behavior": "allow", "updatedInput": request["input"], "updatedPermissions": offered}
+
+        script = [tool("bash", command="touch 'a b'"), tool("bash", command="touch 'a b'"), text("done")]
+        with program.against(script), driving(program, *ASKS, answers={"can_use_tool": always}) as driver:
+            driver.initialize()
+            driver.turn("x")
+        (asked,) = driver.asked
+        rules = [{"toolName": "Bash", "ruleContent": "touch 'a b'"}]
+        place = {"behavior": "allow", "destination": "localSettings"}
+        assert asked["permission_suggestions"] == [{"type": "addRules", "rules": rules, **place}]
+        assert (program.directory / ".team/settings.local.json").exists() == (destination == "localSettings")
+
+    def test_it_may_switch_to_the_mode_that_is_offered_for_an_edit(self, program: Program) -> None:
+        def accept_edits(request: Json) -> Json:
+            return {"behavior": "allow", "updatedPermissions": request["permission_suggestions"][:1]}
+
+        script = [tool("write_file", path="a", content="x"), tool("write_file", path="b", content="x"), text("done")]
+        with program.against(script), driving(program, *ASKS, answers={"can_use_tool": accept_edits}) as driver:
+            driver.initialize()
+            driver.turn("x")
+        (asked,) = driver.asked
+        assert asked["permission_suggestions"][0] == {
+            "type": "setMode",
+            "mode": "acceptEdits",
+            "destination": "session",
+        }
         assert (program.directory / "b").exists()
 
     def test_it_may_change_the_call(self, program: Program) -> None:

@@ -14,7 +14,6 @@ from teamcli.agent.events import Outcome, TurnEnded
 from teamcli.cancel import CancelScope
 from teamcli.claude_code import stream_messages as shapes
 from teamcli.claude_code.flags import mode_of
-from teamcli.commands.catalog import all_commands
 from teamcli.config.options import ExitStatus, Mode
 from teamcli.errors import TeamcliError, TeamError
 from teamcli.llm.pricing import context_tokens
@@ -24,6 +23,7 @@ from teamcli.storage.files import Json
 from teamcli.team.message import LEAD
 from teamcli.ui.command_prompt import run_as_command
 from teamcli.ui.control.channel import ControlChannel
+from teamcli.ui.control.describing import context_usage, init_message, servers
 from teamcli.ui.control.writer import MessageWriter
 from teamcli.ui.headless import expand
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
@@ -79,15 +79,6 @@ class Driver:
         for subtype, answer in self._answers.items():
             channel.answer(subtype, answer)
 
-    def capabilities(self) -> Json:
-        """What the other program can use, for the reply to its first request."""
-        commands = all_commands(self._session)
-        named = [{"name": each.name, "description": each.help, "argumentHint": each.usage} for each in commands]
-        models = [{"value": name, "displayName": name, "description": ""} for name in self._session.catalog.models]
-        styles = {"output_style": "default", "available_output_styles": ["default"]}
-        more = {"agents": [], "account": {}, "hook_on_failure_supported": True}
-        return {"commands": named, "models": models, **styles, **more}
-
     def run(self) -> int:
         """Serve until the input ends; returns the exit code."""
         session, channel = self._session, self._channel
@@ -116,7 +107,7 @@ class Driver:
 
     def _turn(self, message: Json) -> None:
         self._taken += 1
-        self._send(self._init())
+        self._send(init_message(self._session, self._driven.servers))
         if self._driven.replays:
             self._send({**message, "session_id": self._session.id, "isReplay": True, "uuid": shapes.new_id()})
         record = self._session.record
@@ -156,7 +147,8 @@ class Driver:
             "interrupt": self._interrupt,
             "set_permission_mode": self._set_mode,
             "set_model": self._set_model,
-            "mcp_status": lambda request: {"mcpServers": self._servers()},
+            "mcp_status": lambda request: {"mcpServers": servers(self._session, self._driven.servers)},
+            "get_context_usage": lambda request: context_usage(self._session),
         }
 
     def _interrupt(self, request: Json) -> Json:
@@ -182,31 +174,7 @@ class Driver:
         self._session.use_model(str(request.get("model") or self._model))
         return {}
 
-    def _servers(self) -> list[Json]:
-        return [{"name": name, "status": "connected"} for name in self._driven.servers]
-
     # Messages about turns
-
-    def _init(self) -> Json:
-        session = self._session
-        return {
-            "type": "system",
-            "subtype": "init",
-            "session_id": session.id,
-            "uuid": shapes.new_id(),
-            "cwd": str(session.workspace.root),
-            "model": session.model,
-            "tools": shapes.tool_names(tool.name for tool in session.lead.agent.preamble.tools),
-            "mcp_servers": self._servers(),
-            "permissionMode": str(session.live_policy.policy.mode),
-            "slash_commands": [each.name for each in session.catalog.custom_commands.find().commands],
-            "agents": [],
-            "skills": [skill.name for skill in session.catalog.skills],
-            "plugins": [],
-            "output_style": "default",
-            "apiKeySource": "none",
-            "claude_code_version": shapes.VERSION,
-        }
 
     def _result(self, ended: TurnEnded, before: _Before) -> Json:
         session = self._session
