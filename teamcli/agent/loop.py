@@ -128,7 +128,7 @@ class Agent:
 
     def _book(self, reply: Reply, is_recorded: bool) -> None:
         """Record an answer and what it cost, before anything acts on it."""
-        cost = self.meter.price(reply.usage, self.preamble.model)
+        cost = self.meter.price(reply.usage, reply.asked or self.preamble.model)
         self.meter.book(reply.usage, len(reply.tool_calls) if is_recorded else 0, cost)
         if is_recorded:
             self.conversation.add_reply(reply, cost)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import ModelNotFound, TransientError
+from teamcli.errors import ModelNotFound, StreamInterrupted, TransientError
 from teamcli.llm.types import LLM, OnEvent, Reply, Request, Retrying
 
 RETRIES = 2
@@ -25,18 +25,23 @@ class FallbackModel:
         names = list(dict.fromkeys((request.preamble.model, *self._others)))
         for name, following in pairwise(names):
             try:
-                return self._model.stream(_with_model(request, name), on_event, cancel)
+                return self._ask(name, request, on_event, cancel)
             except (TransientError, ModelNotFound) as e:
                 on_event(Retrying(0.0, 1, 0.0, f"{str(e).removesuffix('.')}. Now {following} is asked"))
-        return self._model.stream(_with_model(request, names[-1]), on_event, cancel)
+        return self._ask(names[-1], request, on_event, cancel)
+
+    def _ask(self, name: str, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        preamble = request.preamble
+        if name == preamble.model:
+            return self._model.stream(request, on_event, cancel)
+        other = request._replace(preamble=replace(preamble, model=name))
+        try:
+            return self._model.stream(other, on_event, cancel)._replace(asked=name)
+        except StreamInterrupted as e:
+            raise StreamInterrupted(str(e), e.partial and e.partial._replace(asked=name)) from e
 
     def warm_up(self) -> None:
         self._model.warm_up()
 
     def close(self) -> None:
         self._model.close()
-
-
-def _with_model(request: Request, name: str) -> Request:
-    preamble = request.preamble
-    return request if name == preamble.model else request._replace(preamble=replace(preamble, model=name))

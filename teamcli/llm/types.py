@@ -186,6 +186,8 @@ class Reply(NamedTuple):
     model: str = ""
     cut_calls: frozenset[str] = frozenset()
     """Ids of tool calls that did not arrive whole, or whose input is not a JSON object (`{}` in `content`)."""
+    asked: str = ""
+    """The model that was asked, if it is not the one that the request names: its price counts."""
 
     @property
     def text(self) -> str:

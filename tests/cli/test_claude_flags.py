@@ -10,6 +10,7 @@ import pytest
 from tests.support.fake_api import said_by_user, status, text, tool, tool_results
 from tests.support.program import Program
 
+PRICE = {"input": 1_000_000, "output": 0, "cache_read": 0, "cache_write": 0}
 AGENTS = {"critic": {"description": "finds faults", "prompt": "You find faults.", "tools": ["Read"], "model": "haiku"}}
 
 
@@ -85,10 +86,11 @@ def test_thinking_is_chosen_on_the_command_line(
 
 
 def test_another_model_answers_if_the_first_is_overloaded(program: Program) -> None:
-    program.settings(retries=0)
+    program.settings(retries=0, prices={"test-model": PRICE, "third": {**PRICE, "input": 3_000_000}})
     with program.against([status(529), status(529), text("hello")]) as api:
-        ran = program.run("-p", "x", "--fallback-model", "second,third")
-    assert (ran.code, ran.out) == (0, "hello\n")
+        ran = program.run("-p", "x", "--fallback-model", "second,third", "--output-format", "json")
+    assert (ran.code, ran.json["result"]) == (0, "hello")
+    assert ran.json["total_cost_usd"] == 3 * ran.json["usage"]["input_tokens"]
     assert [request["model"] for request in api.requests] == ["test-model", "second", "third"]
     assert "Now second is asked" in ran.err
 
