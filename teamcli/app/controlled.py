@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from teamcli.agent.permission_question import nobody_to_ask
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
 from teamcli.app.host_program import Embedding
+from teamcli.app.prompt_tool import OpenedLater, approval_of
 from teamcli.app.structured_output import StructuredOutput
 from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project
 from teamcli.errors import ToolError
 from teamcli.hooks.runner import RegisteredHook
-from teamcli.session.session import Session
 from teamcli.storage.files import Json
 from teamcli.tools.base.schema_tool import SchemaTool
-from teamcli.ui.control.callbacks import ProgramApproval, hooks_of
+from teamcli.ui.control.callbacks import hooks_of
 from teamcli.ui.control.channel import ControlChannel
 from teamcli.ui.control.describing import capabilities
 from teamcli.ui.control.driver import Driven, Driver
@@ -44,9 +45,9 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
         options = options._replace(agents=json.dumps(agents))
     notes: list[str] = []
     hooks: list[RegisteredHook] = [*hooks_of(initialize, channel)]
-    opened: list[Session] = []
-    approval = ProgramApproval(channel, lambda: opened[0])
-    if options.permission_prompt_tool:
+    opened = OpenedLater()
+    approval = approval_of(options, opened, partial(channel.request, "can_use_tool"))
+    if approval:
         hooks.append(approval.hook)
     structured = StructuredOutput(options.json_schema) if options.json_schema else None
     if structured:
@@ -57,9 +58,8 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
         lead_tools=(structured.tool,) if structured else (),
         owns_process=True,
     )
-    ask = approval.ask if options.permission_prompt_tool else nobody_to_ask
-    session = open_session(options._replace(mcp_config=others), project, ask, embedding)
-    opened.append(session)
+    ask = approval.ask if approval else nobody_to_ask
+    session = opened.set(open_session(options._replace(mcp_config=others), project, ask, embedding))
     try:
         print_notes([*untrusted_notes(project), *session.record.notes, *notes])
         driven = Driven(

@@ -34,7 +34,7 @@ def run_headless(options: Options) -> int:
     stdin = headless.read_stdin(options.prompt, may_be_empty=options.continue_last or bool(options.resume))
     project = _project(options)
     structured = _structured_output(options)
-    session = open_session(options, project, embedding=_with_structured_output(structured))
+    session = _open_headless(options, project, structured)
     try:
         _print_notes([*untrusted_notes(project), *session.record.notes])
         run = headless.Run(
@@ -114,10 +114,19 @@ def _structured_output(options: Options) -> StructuredOutput | None:
     return StructuredOutput(options.json_schema)
 
 
-def _with_structured_output(structured: StructuredOutput | None) -> Embedding | None:
-    if structured is None:
-        return None
-    return Embedding(registered_hooks=(structured.hook,), lead_tools=(structured.tool,), owns_process=True)
+def _open_headless(options: Options, project: Project, structured: StructuredOutput | None) -> Session:
+    hooks = (structured.hook,) if structured else ()
+    embedding = Embedding(
+        registered_hooks=hooks, lead_tools=(structured.tool,) if structured else (), owns_process=True
+    )
+    if options.permission_prompt_tool:
+        from teamcli.app.prompt_tool import OpenedLater, approval_of  # late: few runs have one to ask
+
+        opened = OpenedLater()
+        if approval := approval_of(options, opened):
+            embedding = embedding._replace(registered_hooks=(*hooks, approval.hook))
+            return opened.set(open_session(options, project, approval.ask, embedding))
+    return open_session(options, project, embedding=embedding if structured else None)
 
 
 def _run_command(session: Session, line: str) -> str | Future[TurnEnded]:

@@ -14,6 +14,8 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "--allowed-tools": ("--allowedTools",),
     "--disallowed-tools": ("--disallowedTools",),
     "--dangerously-skip-permissions": ("--permission-mode", "bypassPermissions"),
+    "-d": ("--debug",),
+    "-n": ("--name",),
     "-v": ("--version",),
 }
 """Flags that are another word for options of ours."""
@@ -22,6 +24,7 @@ WITHOUT_EFFECT: Mapping[str, int] = {
     "--betas": 1,
     "--chrome": 0,
     "--debug-file": 1,
+    "--debug-to-stderr": 0,
     "--disable-slash-commands": 0,
     "--exclude-dynamic-system-prompt-sections": 0,
     "--file": 1,
@@ -44,6 +47,9 @@ WITHOUT_EFFECT: Mapping[str, int] = {
 """Flags that mean nothing here, and how many values each has."""
 MODES: Mapping[str, str] = {"auto": "default", "dontAsk": "default", "manual": "default"}
 """Permission modes of Claude Code that are called otherwise here, or come closest to one of ours: none grants more."""
+_DEBUG = "--debug"
+_KINDS = r"!?[a-z0-9]+(,!?[a-z0-9]+)+|!\w+|api|file|hooks|mcp|statsig"
+"""What may follow `--debug` there: the kinds of messages to log. Here all are."""
 _END = "--"
 _RULE = r"(?:^|(?<=[, )]))([\w*-]+)(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?(?=[, ]|$)"
 """A name, perhaps with parentheses, in which there may be more of them. Compiled at first use."""
@@ -101,6 +107,9 @@ def _translated(words: _Words, takes: Mapping[str, Callable[[str], bool]], dropp
         if flag in WITHOUT_EFFECT:
             dropped[flag] = None
             words.take(0 if has_value else WITHOUT_EFFECT[flag])
+        elif flag == _DEBUG:
+            words.take_while(lambda each: bool(re.fullmatch(_KINDS, each)))
+            yield flag
         elif flag in takes and not has_value:
             # The first word is a value whatever it is: what is wrong with it is reported when it is read.
             values = [*words.take(1), *words.take_while(takes[flag])]

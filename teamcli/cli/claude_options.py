@@ -39,7 +39,12 @@ def add_claude_options(parser: argparse.ArgumentParser) -> None:
     add("--input-format", choices=("text", STREAM), default="text", help="stream-json: be driven by another program")
     add("--include-partial-messages", action="store_true", help="with stream-json: also text as it arrives")
     add("--replay-user-messages", action="store_true", help="with stream-json input: repeat each user message")
-    add("--permission-prompt-tool", default="", metavar="NAME", help="stdio: ask the program that drives this one")
+    add(
+        "--permission-prompt-tool",
+        default="",
+        metavar="NAME",
+        help="who answers permission questions: mcp__SERVER__TOOL",
+    )
     several("--plugin-dir", dest="plugin_dirs", type=Path, metavar="DIR", help="load the plugin in DIR")
     add("--bare", action="store_true", help="no hooks, skills, commands, roles, plugins, MCP servers or instructions")
 
@@ -60,10 +65,7 @@ def read_claude_options(given: dict[str, Any]) -> None:
     given["no_team"] |= given.pop("no_session_persistence")
     if given["fork_session"] and not (given["continue_last"] or given["resume"]):
         raise UsageError("--fork-session requires --continue or --resume ID (try teamcli --help)")
-    if given["permission_prompt_tool"] and (given["permission_prompt_tool"], given["input_format"]) != (
-        "stdio",
-        STREAM,
-    ):
+    if given["permission_prompt_tool"] == "stdio" and given["input_format"] != STREAM:
         given["without_effect"] += ("--permission-prompt-tool",)
     if given["input_format"] == STREAM:
         if given["output_format"] != STREAM:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import LoginNeeded, UsageError
@@ -11,6 +11,7 @@ from teamcli.mcp.managed import ManagedServer
 from teamcli.mcp.pool import Pool
 from teamcli.mcp.results import prompt_text
 from teamcli.mcp.server import PromptInfo
+from teamcli.text.escaping import one_line
 
 
 class Login(Protocol):
@@ -108,6 +109,18 @@ class McpAccess:
             )
         given = prompt_arguments(prompts[name], words)
         return prompt_text(found.connection.get_prompt(name, given, cancel))
+
+    def call(self, tool: str, given: Mapping[str, Any], cancel: CancelScope) -> str:
+        """Call `mcp__SERVER__TOOL` for the program itself; returns the text of its result.
+
+        Raises: McpError, Cancelled
+        """
+        server = self._pool.server_of(tool)
+        result = server.connection.call(server.find(tool, cancel).name, given, cancel)
+        text = "\n".join(str(block["text"]) for block in result.content if "text" in block)
+        if result.is_error:
+            raise McpError(f"{tool} failed: {one_line(text)}")
+        return text
 
     def owns(self, word: str) -> bool:
         """Whether a mention (`@word`) names a resource."""

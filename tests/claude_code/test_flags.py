@@ -47,7 +47,11 @@ SCHEMA = '{"type":"object"}'
         (["-p", "x", "--bare", "--verbose", "--max-turns", "3"], {"bare": True, "verbose": True, "max_turns": 3}),
         (["-p", "x", "--fallback-model", "haiku,sonnet"], {"fallback_models": ("haiku", "sonnet")}),
         (["-p", "x", "--ide", "--betas=b"], {"without_effect": ("--ide", "--betas")}),
-        (["-p", "x", "--permission-prompt-tool", "mcp__a__b"], {"without_effect": ("--permission-prompt-tool",)}),
+        (["-p", "x", "--permission-prompt-tool", "mcp__a__b"], {"permission_prompt_tool": "mcp__a__b"}),
+        (["-p", "x", "--permission-prompt-tool", "stdio"], {"without_effect": ("--permission-prompt-tool",)}),
+        (["-p", "--debug", "api,hooks", "go"], {"debug": True, "prompt": "go"}),
+        (["-p", "-d", "debug the parser"], {"debug": True, "prompt": "debug the parser"}),
+        (["-p", "go", "-n", "nightly"], {"without_effect": ("--name",), "prompt": "go"}),
         (["-p", "--", "--betas", "--x"], {"prompt": "--betas --x", "without_effect": ()}),
         (
             ["--output-format", "stream-json", "--verbose", "--input-format", "stream-json"],

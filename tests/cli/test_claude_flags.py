@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -264,3 +265,58 @@ def test_parts_of_answers_are_lines_of_the_stream(program: Program) -> None:
     deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
     assert "".join(delta.get("text", "") for delta in deltas) == "hello"
     assert [event["type"] for event in events].count("message_stop") == 2
+
+
+APPROVER = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params = request.get("method"), request.get("params", {})
+    if method == "initialize":
+        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+        result = {"protocolVersion": params["protocolVersion"], **about}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "approve", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        asked = params["arguments"]
+        changed = {**asked["input"], "command": asked["input"]["command"].replace("old", "new")}
+        said = {"behavior": "allow", "updatedInput": changed}
+        if asked["tool_name"] != "Bash" or "bad" in changed["command"]:
+            said = {"behavior": "deny", "message": "not on a Friday"}
+        result = {"content": [{"type": "text", "text": json.dumps(said)}]}
+    else:
+        result = {}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+class TestPromptTool:
+    def test_the_tool_of_a_server_answers_permission_questions(self, program: Program) -> None:
+        write(program, "approver.py", APPROVER)
+        server = {"command": sys.executable, "args": ["-I", str(program.directory / "approver.py")]}
+        config = json.dumps({"mcpServers": {"perm": server}})
+        arguments = (
+            "--mcp-config",
+            config,
+            "--permission-prompt-tool",
+            "mcp__perm__approve",
+            "--output-format",
+            "json",
+        )
+        script = [tool("bash", command="touch old"), tool("bash", command="touch bad"), text("done")]
+        with program.against(script) as api:
+            ran = program.run("-p", "x", *arguments)
+        assert (ran.code, ran.json["result"]) == (0, "done")
+        assert [(program.directory / name).exists() for name in ("old", "new", "bad")] == [False, True, False]
+        assert "not on a Friday" in str(tool_results(api.requests[2])[0]["content"])
+
+    def test_a_tool_that_cannot_be_asked_allows_nothing(self, program: Program) -> None:
+        with program.against([tool("bash", command="touch made"), text("done")]) as api:
+            ran = program.run("-p", "x", "--permission-prompt-tool", "mcp__perm__approve")
+        assert (ran.code, (program.directory / "made").exists()) == (0, False)
+        assert "there is no MCP server that has mcp__perm__approve" in str(tool_results(api.requests[1])[0]["content"])
+
+    def test_a_wrong_name_is_a_usage_error(self, program: Program) -> None:
+        ran = program.run("-p", "x", "--permission-prompt-tool", "approve", "--offline")
+        assert (ran.code, "is not of the form mcp__SERVER__TOOL" in ran.err) == (2, True)
