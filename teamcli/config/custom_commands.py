@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.config.claude_folders import claude_dirs
+from teamcli.config.files_below import files_below
 from teamcli.config.front_matter import (
     Covers,
     Folder,
@@ -21,7 +22,6 @@ from teamcli.config.front_matter import (
     read_document,
 )
 from teamcli.config.invocations import FIELDS, Behavior, Invocation, read_behavior
-from teamcli.config.markdown_files import markdown_files
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR
 
@@ -153,7 +153,7 @@ def argument_hint(matter: FrontMatter, text: str) -> str:
 def _files(folder: Folder) -> Iterator[Path]:
     if folder.only:
         return (path for name in folder.only if (path := folder.path / name).suffix == ".md")
-    return (Path(entry.path) for entry in markdown_files(folder.path))
+    return (Path(entry.path) for entry in files_below(folder.path, ".md", follows_links=True))
 
 
 def _state(path: Path) -> tuple[str, int, int]:

@@ -92,7 +92,7 @@ class FrontMatter(NamedTuple):
     line_of: dict[str, int]
 
 
-def read_document(path: Path, folder: Folder | None = None, known: bytes | None = None) -> str:
+def read_document(path: Path | str, folder: Folder | None = None, known: bytes | None = None) -> str:
     """A file's text, without a byte order mark and with `\\n` line ends.
 
     Args:
@@ -111,7 +111,8 @@ def read_document(path: Path, folder: Folder | None = None, known: bytes | None 
         raise ValueError(f"line {line}: it is not UTF-8") from e
 
 
-def _content(path: Path, folder: Folder | None) -> bytes:
+def _content(given: Path | str, folder: Folder | None) -> bytes:
+    path = Path(given)
     try:
         if folder is not None and folder.root is not None and leads_out(path, folder.root):
             raise ValueError("a link that leads out of the workspace")

@@ -222,7 +222,7 @@ class Project:
         return Agreement(self.directory, self.trusted, found, self._store, contents)
 
     def plugins(self, given: tuple[Path, ...] = ()) -> Plugins:
-        """The plugins that the user has `given` and has agreed to. Read once; who asks first must know which are given."""
+        """The plugins that the user has `given` and has agreed to. Read once: the first call says which are given."""
         if self._plugins is None:
             self._given_plugins = given or self._given_plugins  # known already if only the trust has changed
             self._plugins = find_plugins(self.directory, self._given_plugins, self.agreement, self.claude.unused)

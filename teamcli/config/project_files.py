@@ -13,13 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.config.files_below import MAX_DIRECTORIES, files_below
 from teamcli.storage.files import TooLarge, leads_out, read_regular
 from teamcli.workspace.bounds import TEAM_DIR
 from teamcli.workspace.git_files import listed_below, named_directory, text_of
 
 TEAM_FILE = f"{TEAM_DIR}/team.toml"
 MAX_FILES = 5000
-MAX_DIRECTORIES = 1000
 """Per source, like the numbers below."""
 LARGEST_SOURCE = 64 * 1024 * 1024
 """Bytes of all its files."""
@@ -130,11 +130,12 @@ def _files_of(root: Path, source: Source, above: str = "") -> Iterator[FoundFile
     if not os.path.lexists(top) or leads_out(top, root):
         return
     left = LARGEST_SOURCE
-    names = [source.path] if top.is_file() else (f"{source.path}/{name}" for name in _names(root, top, source))
-    for count, name in enumerate(islice(names, MAX_FILES + 1)):
-        path = os.path.join(root, name)  # noqa: PTH118 - creating many Paths takes longer than reading the files
-        if os.path.islink(path) and leads_out(path, root):  # noqa: PTH114
+    paths = [(str(top), True)] if top.is_file() else _paths(root, top, source)
+    start = len(str(root).rstrip("/")) + 1
+    for count, (path, is_link) in enumerate(islice(paths, MAX_FILES + 1)):
+        if is_link and leads_out(path, root):
             continue
+        name = path[start:]
         try:
             content = read_regular(path, left if count < MAX_FILES else 0)
         except TooLarge:
@@ -146,18 +147,16 @@ def _files_of(root: Path, source: Source, above: str = "") -> Iterator[FoundFile
         yield FoundFile(named, f"{above}{name}", content_digest(f"{above}{name}", content), kept_part(content))
 
 
-def _names(root: Path, top: Path, source: Source) -> Iterator[str]:
+def _paths(root: Path, top: Path, source: Source) -> Iterator[tuple[str, bool]]:
+    """As texts, because creating many Paths takes longer than reading the files; and whether it is a link."""
     for entry in _entries(top):
         if entry.is_dir():
             if entry.is_symlink() and leads_out(entry.path, root):
                 continue
             # A link to a folder is followed only at this level, so that links inside it cannot form a loop.
-            for parent, folders, files in islice(os.walk(entry.path), MAX_DIRECTORIES):
-                folders.sort()
-                inside = parent.removeprefix(f"{top}/")
-                yield from (f"{inside}/{file}" for file in sorted(files) if file.endswith(source.suffix))
+            yield from ((file.path, file.is_symlink()) for file in files_below(entry.path, source.suffix))
         elif entry.name.endswith(source.suffix):
-            yield entry.name
+            yield entry.path, entry.is_symlink()
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

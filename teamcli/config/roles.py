@@ -17,6 +17,7 @@ from teamcli.claude_code.flags import mode_of
 from teamcli.claude_code.names import ABSENT_TOOLS, INHERIT, MCP, OUR_TOOLS, our_tool
 from teamcli.claude_code.unused import Unused
 from teamcli.config.claude_folders import claude_dirs
+from teamcli.config.files_below import files_below, is_existing_file
 from teamcli.config.front_matter import (
     Covers,
     Folder,
@@ -28,7 +29,6 @@ from teamcli.config.front_matter import (
     read_document,
     words_of,
 )
-from teamcli.config.markdown_files import is_existing_file, markdown_files
 from teamcli.config.options import Mode
 from teamcli.config.role_hooks import FIELD as HOOKS
 from teamcli.config.role_hooks import read_role_hooks
@@ -98,7 +98,7 @@ def role_dirs(directory: Path, home: Path, covers: Covers, plugins: Iterable[Fol
 
 
 def load_roles(
-    folders: Iterable[Folder], unused: Unused | None = None, known: Callable[[Path], bytes | None] = lambda path: None
+    folders: Iterable[Folder], unused: Unused | None = None, known: Callable[[str], bytes | None] = lambda path: None
 ) -> Roles:
     """All roles. If two have the same name, the first folder wins. A bad file does not stop the others.
 
@@ -112,16 +112,14 @@ def load_roles(
 
 
 class _Reader:
-    def __init__(self, unused: Unused, known: Callable[[Path], bytes | None]) -> None:
+    def __init__(self, unused: Unused, known: Callable[[str], bytes | None]) -> None:
         self.roles = Roles({}, [])
         self._known = known
         self._unused = unused
 
     def read(self, folder: Folder) -> None:
         in_folder: dict[str, Role] = {}
-        for path in map(Path, _role_files(folder.path, self.roles.problems)):
-            if folder.only and path.name not in folder.only:
-                continue
+        for path in _role_files(folder, self.roles.problems):
             try:
                 known = self._known(path) if folder.covers else None
                 role = read_role(path, folder, self._unused, known)
@@ -131,7 +129,7 @@ class _Reader:
                 pass
             except ValueError as e:
                 if folder.is_claudes:
-                    self._unused.add("role", str(path), str(e))
+                    self._unused.add("role", path, str(e))
                 else:
                     self.roles.problems.append(f"the role in {path} is not used: {e}")
         for key, role in in_folder.items():
@@ -139,7 +137,7 @@ class _Reader:
 
 
 def read_role(
-    path: Path, folder: Folder | None = None, unused: Unused | None = None, known: bytes | None = None
+    path: Path | str, folder: Folder | None = None, unused: Unused | None = None, known: bytes | None = None
 ) -> Role | None:
     """None if the file is not a role, such as a README next to those of Claude Code.
 
@@ -150,7 +148,7 @@ def read_role(
     if is_claudes and not has_front_matter(text):
         return None
     matter = parse(text, _FIELDS)
-    name = _text(matter, "name") or path.stem
+    name = _text(matter, "name") or Path(path).stem
     if not (_NAME.fullmatch(name) or (is_claudes and re.fullmatch(_THEIR_NAME, name) and name.isprintable())):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
     unused = Unused() if unused is None else unused
@@ -194,7 +192,7 @@ def read_mode(written: str, unused: Unused) -> Mode:
     return Mode(mode) if mode in list(Mode) else Mode.DEFAULT
 
 
-def _servers(text: str, path: Path, unused: Unused) -> Mapping[str, Any]:
+def _servers(text: str, path: Path | str, unused: Unused) -> Mapping[str, Any]:
     """Its own servers. The names of configured ones need nothing: all agents see these."""
     try:
         return read_role_servers(text)[1]
@@ -203,12 +201,14 @@ def _servers(text: str, path: Path, unused: Unused) -> Mapping[str, Any]:
         return {}
 
 
-def _role_files(directory: Path, problems: list[str]) -> list[str]:
+def _role_files(folder: Folder, problems: list[str]) -> list[str]:
     def report(e: OSError) -> None:
         if not isinstance(e, FileNotFoundError | NotADirectoryError):
-            problems.append(cannot("read", directory, e))
+            problems.append(cannot("read", folder.path, e))
 
-    files = (entry.path for entry in markdown_files(directory, report) if is_existing_file(entry))
+    found = files_below(folder.path, ".md", follows_links=True, report=report)
+    named = (entry for entry in found if not folder.only or entry.name in folder.only)
+    files = (entry.path for entry in named if is_existing_file(entry))
     return sorted(islice(files, MAX_FILES))
 
 

@@ -124,9 +124,9 @@ class SkillsDir(NamedTuple):
     real: str = ""
     """Its path without links."""
 
-    def folder_of(self, name: str) -> Folder:
+    def source(self, folder: Path) -> Folder:
         covers = self.agreement.covers if self.agreement else None
-        return self.like._replace(path=self.path / name, root=self.root, covers=covers)
+        return self.like._replace(path=folder, root=self.root, covers=covers)
 
 
 def skill_dirs(
@@ -180,7 +180,7 @@ def find_skills(places: Iterable[SkillsDir]) -> Skills:
 def _folders(place: SkillsDir, problems: list[str]) -> list[_Found]:
     try:
         with os.scandir(place.path) as entries:
-            found = sorted((each for entry in entries if (each := _skill_in(entry))), key=attrgetter("path"))
+            found = [each for entry in sorted(entries, key=attrgetter("name")) if (each := _skill_in(entry))]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as e:
@@ -203,9 +203,9 @@ def _read_skill(place: SkillsDir, folder: Path, real: Path, shown: str, problems
     """Raises: ValueError, with a message that names the line."""
     if not folder.name.isprintable():
         raise ValueError("its folder's name cannot be typed")
-    source = place.folder_of(folder.name)
-    known = place.agreement.content_at_start(folder / SKILL_FILE) if place.agreement else None
-    text = read_document(folder / SKILL_FILE, source, known)
+    source, file = place.source(folder), f"{folder}/{SKILL_FILE}"
+    known = place.agreement.content_at_start(file) if place.agreement else None
+    text = read_document(file, source, known)
     if place.agreement is not None:  # SKILL.md may refer to any file next to it, so all of them must be agreed to
         place.agreement.check_folder(folder)
     matter = parse_if_there(text, _FIELDS, source.is_claudes)

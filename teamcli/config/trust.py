@@ -232,7 +232,7 @@ class Agreement:
         name = self._name(path)
         return content_digest(name, content) in self._trusted.agreed.get(name, ())
 
-    def content_at_start(self, path: Path) -> bytes | None:
+    def content_at_start(self, path: Path | str) -> bytes | None:
         """What was in a file when it was found, so that it is not read again; None if the user has not agreed to that,
         or it was too large to be kept."""
         name = self._name(path)
@@ -283,6 +283,6 @@ class Agreement:
         if self._store.of(self._directory, team).token:  # nothing is saved about an unknown directory
             self._store.change(self._directory, team, change, contents)
 
-    def _name(self, path: Path) -> str:
+    def _name(self, path: Path | str) -> str:
         inside = str(path).removeprefix(f"{self._directory}/")
         return inside if inside != str(path) else os.path.relpath(path, self._directory)

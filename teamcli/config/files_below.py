@@ -1,4 +1,4 @@
-"""Finds Markdown files in a folder with subfolders, such as those of roles and commands."""
+"""Finds the files in a folder and its subfolders, such as those of roles, commands and skills."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from pathlib import Path
 MAX_DIRECTORIES = 1000
 
 
-def markdown_files(directory: Path, report: Callable[[OSError], None] = lambda e: None) -> Iterator[os.DirEntry[str]]:
+def files_below(
+    directory: Path | str,
+    suffix: str = "",
+    follows_links: bool = False,
+    report: Callable[[OSError], None] = lambda e: None,
+) -> Iterator[os.DirEntry[str]]:
     """The files directly in the folder, then those of each subfolder, by name; also links that lead nowhere.
 
-    A link to a folder is followed only at the top, so that links cannot form a loop.
+    `follows_links` applies to links to folders at the top: further down they could form a loop.
     """
     pending, count = [str(directory)], 0
     while pending and count < MAX_DIRECTORIES:
@@ -24,14 +29,15 @@ def markdown_files(directory: Path, report: Callable[[OSError], None] = lambda e
         except OSError as e:
             report(e)
             continue
-        folders = [entry for entry in entries if _is_folder(entry, count == 1)]
-        yield from (entry for entry in entries if entry.name.endswith(".md") and entry not in folders)
+        follows = follows_links and count == 1
+        folders = [entry for entry in entries if _is_folder(entry, follows)]
+        yield from (entry for entry in entries if entry.name.endswith(suffix) and entry not in folders)
         pending += [entry.path for entry in reversed(folders)]
 
 
-def _is_folder(entry: os.DirEntry[str], may_be_link: bool) -> bool:
-    is_link = may_be_link and entry.is_symlink()
-    return os.path.isdir(entry.path) if is_link else entry.is_dir(follow_symlinks=False)  # noqa: PTH112 - never raises
+def _is_folder(entry: os.DirEntry[str], follows: bool) -> bool:
+    is_followed = follows and entry.is_symlink()
+    return os.path.isdir(entry.path) if is_followed else entry.is_dir(follow_symlinks=False)  # noqa: PTH112 - never raises
 
 
 def is_existing_file(entry: os.DirEntry[str]) -> bool:
