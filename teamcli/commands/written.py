@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from teamcli.cancel import CancelScope
+from teamcli.claude_code.read_only import rules_for_reading
 from teamcli.claude_code.tool_responses import Result, exit_code_of, is_failure, tool_response
 from teamcli.commands.base import CommandOutput, CommandResult, Job, Prompt
 from teamcli.config.invocations import Invocation, command_of, shell_lines
@@ -14,14 +15,16 @@ from teamcli.text.escaping import one_line
 
 def call(session: Session, name: str, invocation: Invocation) -> CommandResult:
     """What the user's call of `/name` comes to."""
+    if invocation.is_claudes:
+        invocation = invocation._replace(text=invocation.text.replace("${CLAUDE_SESSION_ID}", session.id))
     if not invocation.agent and not any(shell_lines(invocation.text)):
         session.use_for_turn(invocation.grants, invocation.model)
         return Prompt(invocation.text)
 
     def run(cancel: CancelScope) -> CommandOutput:
-        session.use_for_turn(invocation.grants, "")
         try:
-            text = _with_output(session, name, invocation.text, cancel)
+            text = _with_output(session, name, invocation, cancel)
+            session.use_for_turn(invocation.grants, "")
             if invocation.agent:
                 return _in_sub_agent(session, name, invocation._replace(text=text), cancel)
         finally:
@@ -32,14 +35,15 @@ def call(session: Session, name: str, invocation: Invocation) -> CommandResult:
     return Job(run, "")
 
 
-def _with_output(session: Session, name: str, text: str, cancel: CancelScope) -> str:
+def _with_output(session: Session, name: str, invocation: Invocation, cancel: CancelScope) -> str:
     """The text with the output of its commands. They run as the lead's would: shown, and under the same rules.
 
     Raises: UsageError, if one may not run or fails; Cancelled
     """
-    parts, end = [], 0
+    parts, end, text = [], 0, invocation.text
     for number, found in enumerate(shell_lines(text)):
         command = command_of(found)
+        session.use_for_turn((*invocation.grants, *(rules_for_reading(command) if invocation.is_claudes else ())), "")
         output = _run(session, "bash", {"command": command}, f"{name}-{number}", cancel)
         if is_failure(command, exit_code_of(output)):
             raise UsageError(f"/{name} was not sent: `{one_line(command)}` failed: {one_line(output)}")

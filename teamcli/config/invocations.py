@@ -29,6 +29,8 @@ class Invocation(NamedTuple):
     """For the turn; empty for the lead's own."""
     agent: str = ""
     """The role of the sub-agent that gets the text instead of the lead; empty if none does."""
+    is_claudes: bool = False
+    """Made for Claude Code, so that commands in the text may read without a rule."""
 
 
 class Behavior(NamedTuple):
@@ -48,7 +50,7 @@ class Behavior(NamedTuple):
         filled = fill(text, arguments, self.names)
         for name, value in self.variables.items():
             filled = filled.replace(f"${{{name}}}", value)
-        return Invocation(filled, self.grants, self.model, self.agent)
+        return Invocation(filled, self.grants, self.model, self.agent, self.is_claudes)
 
 
 def read_behavior(matter: FrontMatter, folder: Folder, directory: Path, root: Path) -> Behavior:

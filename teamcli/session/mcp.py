@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import LoginNeeded, UsageError
+from teamcli.errors import LoginNeeded, McpError, UsageError
 from teamcli.mcp.managed import ManagedServer
 from teamcli.mcp.pool import Pool
 from teamcli.mcp.results import prompt_text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.answers import result_text, said_by_user, tool_results
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
@@ -41,6 +43,36 @@ def test_commands_in_the_text_run_under_the_users_rules_and_are_shown(program: P
     assert "> bash: it\n> bash: two\nok" in ran.out
     assert "`touch two` was not run" in ran.out
     assert "/failed was not sent: `printf oh; false` failed" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("git log --oneline -5 2>/dev/null || echo none", True),
+        ("ls -a | head -3 | wc -l", True),
+        ("find . -name '*.md' -newer x || true", True),
+        ("test -f x && cat x || echo none", True),
+        ("sort -o x x || true", False),
+        ("git diff --output=x || true", False),
+        ("echo x > made", False),
+        ("find . -name x -delete", False),
+        ("git branch -D x || true", False),
+        ("touch x", False),
+        ("echo $(touch x)", False),
+    ],
+)
+def test_what_only_reads_needs_no_rule_in_a_text_of_claude_code(program: Program, command: str, runs: bool) -> None:
+    write(program.home / ".claude/commands", {"look.md": f"Look: !`{command}`"})
+    with program.against([text("ok")]):
+        ran = program.run("-p", "/look", "--output-format", "json")
+    assert (ran.code == 0) == runs
+    assert not (program.directory / "made").exists()
+
+
+def test_a_rule_that_denies_counts_for_what_only_reads(program: Program) -> None:
+    write(program.home / ".claude/commands", {"look.md": "Look: !`cat x`"})
+    ran = program.run("-p", "/look", "--disallowedTools", "Bash(cat:*)", "--offline")
+    assert (ran.code, "was not run" in ran.err) == (2, True)
 
 
 def test_a_headless_command_whose_text_runs_something_becomes_the_task(program: Program) -> None:

@@ -16,7 +16,7 @@ from teamcli.claude_code.flags import mode_of
 from teamcli.claude_code.permission_updates import new_mode, rule_updates
 from teamcli.claude_code.tool_inputs import to_theirs
 from teamcli.config.options import Mode
-from teamcli.errors import McpError, TeamcliError, ToolError
+from teamcli.errors import TeamcliError, ToolError
 from teamcli.hooks.matching import matcher_of
 from teamcli.hooks.output import read_object
 from teamcli.hooks.payload import their_payload
@@ -30,7 +30,7 @@ from teamcli.text.redaction import redact_value
 def ask_server(session: Session, tool: str, fields: Json, cancel: CancelScope) -> Json:
     """Ask the tool of an MCP server, as `--permission-prompt-tool` wants it.
 
-    Raises: ToolError, McpError, Cancelled
+    Raises: ToolError, Cancelled
     """
     if session.mcp is None:
         raise ToolError(f"there is no MCP server that has {tool}")
@@ -52,7 +52,7 @@ class Approval:
     """
 
     def __init__(self, request: Callable[[Json, CancelScope], Json], session: Callable[[], Session]) -> None:
-        """`request` asks the program, and returns its decision. Raises: ToolError, McpError, Cancelled."""
+        """`request` asks the program, and returns its decision. Raises: ToolError, Cancelled."""
         self._request = request
         self._session = session
         self._latest = threading.local()
@@ -71,7 +71,7 @@ class Approval:
         fields = _question(event)
         try:
             decision = self._request(fields, cancel)
-        except (ToolError, McpError) as e:  # a question that failed is not a yes
+        except ToolError as e:  # a question that failed is not a yes
             decision = {"behavior": "deny", "message": f"Asking for permission failed: {e}"}
         updates = decision.get("updatedPermissions")
         if decision.get("behavior") == "allow" and decision.get("updatedInput") in (None, fields["input"]):
