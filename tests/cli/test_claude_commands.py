@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.support.answers import result_text, said_by_user, tool_results
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
@@ -45,28 +43,14 @@ def test_commands_in_the_text_run_under_the_users_rules_and_are_shown(program: P
     assert "/failed was not sent: `printf oh; false` failed" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("command", "runs"),
-    [
-        ("git log --oneline -5 2>/dev/null || echo none", True),
-        ("ls -a | head -3 | wc -l", True),
-        ("find . -name '*.md' -newer x || true", True),
-        ("test -f x && cat x || echo none", True),
-        ("sort -o x x || true", False),
-        ("git diff --output=x || true", False),
-        ("echo x > made", False),
-        ("find . -name x -delete", False),
-        ("git branch -D x || true", False),
-        ("touch x", False),
-        ("echo $(touch x)", False),
-    ],
-)
-def test_what_only_reads_needs_no_rule_in_a_text_of_claude_code(program: Program, command: str, runs: bool) -> None:
-    write(program.home / ".claude/commands", {"look.md": f"Look: !`{command}`"})
-    with program.against([text("ok")]):
+def test_what_only_reads_needs_no_rule_in_a_text_of_claude_code(program: Program) -> None:
+    write(
+        program.home / ".claude/commands",
+        {"look.md": "${CLAUDE_SESSION_ID}: !`ls no 2>/dev/null || echo none | wc -l`"},
+    )
+    with program.against([text("ok")]) as api:
         ran = program.run("-p", "/look", "--output-format", "json")
-    assert (ran.code == 0) == runs
-    assert not (program.directory / "made").exists()
+    assert said(api.requests[0]) == f"{ran.json['session_id']}: 1"
 
 
 def test_a_rule_that_denies_counts_for_what_only_reads(program: Program) -> None:

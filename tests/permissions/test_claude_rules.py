@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from teamcli.claude_code.read_only import rules_for_reading
 from teamcli.errors import ConfigError
 from teamcli.permissions.access import Access, Calls, Executes, Harmless, Reads, Writes
 from teamcli.permissions.claude_rules import why_unused
@@ -66,6 +67,35 @@ COMMANDS = [
 def test_a_command_rule_allows_what_it_matches(rule: str, matched: list[str], others: list[str]) -> None:
     wanted = dict.fromkeys(matched, Verdict.ALLOW) | dict.fromkeys(others, Verdict.ASK)
     assert {command: runs(policy(allow=rule), command) for command in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("git log --oneline -5 2>/dev/null || echo none", Verdict.ALLOW),
+        ("git branch --show-current", Verdict.ALLOW),
+        ("ls -a | head -3 | sort | uniq -c", Verdict.ALLOW),
+        ("find . -name '*.md' -newer x", Verdict.ALLOW),
+        ("test -f x && cat x || echo none", Verdict.ALLOW),
+        ("sort -o x x", Verdict.ASK),
+        ("sort -ox x", Verdict.ASK),
+        ("sort --compress-program=x y", Verdict.ASK),
+        ("git reflog delete x", Verdict.ASK),
+        ("git diff --output=x", Verdict.ASK),
+        ("git branch -D x", Verdict.ASK),
+        ("git tag x", Verdict.ASK),
+        ("uniq x y", Verdict.ASK),
+        ("echo x > y", Verdict.ASK),
+        ("echo $(touch x)", Verdict.ASK),
+        ("find . -delete", Verdict.ASK),
+        ("find . -exec rm {} +", Verdict.ASK),
+        ("find . -fprint x", Verdict.ASK),
+        ("cat x | sh", Verdict.ASK),
+        ("touch x", Verdict.ASK),
+    ],
+)
+def test_what_only_reads_is_allowed_in_the_text_of_a_command(command: str, wanted: Verdict) -> None:
+    assert runs(policy(allow=",".join(rules_for_reading(command))), command) is wanted
 
 
 @pytest.mark.parametrize(("rule", "matched", "others"), COMMANDS)
