@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from teamcli.claude_code.unused import Unused
 from teamcli.config.claude_settings import FOLDER, read_hooks
+from teamcli.config.custom_commands import SKILL_FILE
 from teamcli.config.front_matter import Covers, Folder, NotAgreed
 from teamcli.config.trust import Agreement
 from teamcli.storage.files import LARGEST_DOCUMENT, Json, leads_out, read_regular
@@ -24,7 +25,7 @@ MOST_PLUGINS = 200
 MANIFEST, MARKETPLACE = ".claude-plugin/plugin.json", ".claude-plugin/marketplace.json"
 _PARTS = ("commands", "agents", "skills")
 _NOT_USED = ("output-styles", "monitors", ".lsp.json")
-_SIGNS = (MANIFEST, *_PARTS, "hooks", ".mcp.json")
+_SIGNS = (MANIFEST, *_PARTS, "hooks", ".mcp.json", SKILL_FILE)
 
 
 class Plugin(NamedTuple):
@@ -86,10 +87,14 @@ def _plugin_roots(path: Path) -> Iterator[Path]:
     Raises: ValueError, OSError
     """
     if not any(os.path.lexists(path / sign) for sign in _SIGNS) and (path / MARKETPLACE).is_file():
-        for entry in _object(_read(path / MARKETPLACE)).get("plugins", ()):
+        market = _object(_read(path / MARKETPLACE))
+        below = _object(market.get("metadata")).get("pluginRoot")
+        for entry in market.get("plugins", ()):
             source = entry.get("source") if isinstance(entry, dict) else None
-            if isinstance(source, str) and not leads_out(path / source, path):
-                yield path / source
+            if isinstance(source, str):
+                place = path if source.startswith(".") or not isinstance(below, str) else path / below
+                if not leads_out(place / source, path):
+                    yield place / source
     elif path.is_dir():
         yield path
     else:
@@ -119,13 +124,14 @@ class _Reader:
         """Where parts of a kind are: what the manifest names instead of, or for skills in addition to, the usual."""
         named = self._manifest.get(kind)
         paths = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-        if not paths or kind == "skills":
-            yield self._folder(self._root / kind)
+        inside = [self._inside(each) for each in paths if isinstance(each, str)]
+        if kind == "skills":
+            inside = list(dict.fromkeys((self._root / kind, self._root, *inside)))
         files: dict[Path, list[str]] = {}
-        for path in (self._inside(each) for each in paths if isinstance(each, str)):
-            if path.is_file():
+        for path in inside or [self._root / kind]:
+            if path.is_file() or (kind == "skills" and os.path.lexists(path / SKILL_FILE)):
                 files.setdefault(path.parent, []).append(path.name)
-            elif path != self._root / kind or kind != "skills":
+            elif path != self._root:
                 yield self._folder(path)
         for parent, names in files.items():
             yield self._folder(parent)._replace(only=tuple(names))
@@ -155,15 +161,19 @@ class _Reader:
         return {f"plugin_{self._name}_{name}": entry for name, entry in servers.items()}
 
     def _part(self, field: str, usual: str, key: str) -> Json:
-        """A part that the manifest has itself, or that is in a file; empty if there is none."""
+        """A part that is in the usual file, in others that the manifest names, and in the manifest itself."""
         named = self._manifest.get(field)
-        if isinstance(named, dict):
-            return _object(named.get(key, named))
-        path = self._inside(named) if isinstance(named, str) else self._root / usual
-        if not path.is_file():
-            return {}
-        raw = _object(_read(path))
-        return _object(raw.get(key, {} if field == "hooks" and "description" in raw else raw))
+        named = named if isinstance(named, list) else [named]
+        files = dict.fromkeys((self._root / usual, *(self._inside(each) for each in named if isinstance(each, str))))
+        parts = [_object(_read(path)) for path in files if path.is_file()]
+        parts += [each for each in named if isinstance(each, dict)]
+        found: Json = {}
+        for part in parts:
+            inside = _object(part.get(key, {} if field == "hooks" and "description" in part else part))
+            for name, value in inside.items():
+                both_lists = isinstance(value, list) and isinstance(found.get(name), list)
+                found[name] = [*found[name], *value] if both_lists else value
+        return found
 
 
 def _read(path: Path) -> Any:

@@ -180,7 +180,8 @@ def find_skills(places: Iterable[SkillsDir]) -> Skills:
 def _folders(place: SkillsDir, problems: list[str]) -> list[_Found]:
     try:
         with os.scandir(place.path) as entries:
-            found = [each for entry in sorted(entries, key=attrgetter("name")) if (each := _skill_in(entry))]
+            named = (entry for entry in entries if not place.like.only or entry.name in place.like.only)
+            found = [each for entry in sorted(named, key=attrgetter("name")) if (each := _skill_in(entry))]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as e:

@@ -119,6 +119,10 @@ def test_servers_of_a_plugin_have_names_that_contain_its_own(directory: Path, tm
             {"name": "p", "skills": "./own"},
             {"roles": ["p:smith"], "commands": ["p:make"], "skills": ["p:weld", "p:cut"]},
         ),
+        (
+            {"name": "p", "skills": ["./own/cut", "./skills/weld"]},
+            {"roles": ["p:smith"], "commands": ["p:make"], "skills": ["p:weld", "p:cut"]},
+        ),
     ],
 )
 def test_the_manifest_may_say_where_parts_are(
@@ -141,13 +145,34 @@ def test_hooks_may_be_in_the_manifest(directory: Path, tmp_path: Path) -> None:
     assert inspect(directory).plugins((root,)).settings[0]["hooks"].keys() == {"PreToolUse"}
 
 
+def test_a_plugin_may_be_one_skill(directory: Path, tmp_path: Path) -> None:
+    root = write(tmp_path / "weld", {"SKILL.md": "Weld.", "notes/SKILL.md": "Not one."})
+    project = inspect(directory)
+    assert names(project, project.plugins((root,)))["skills"] == ["weld:weld"]
+
+
+def test_hooks_are_joined_from_all_files(directory: Path, tmp_path: Path) -> None:
+    files = {
+        ".claude-plugin/plugin.json": {"name": "p", "hooks": ["./a.json", "hooks/hooks.json", HOOKS]},
+        "a.json": HOOKS,
+        "hooks/hooks.json": HOOKS,
+    }
+    [settings] = inspect(directory).plugins((write(tmp_path / "given", files),)).settings
+    assert len(settings["hooks"]["PreToolUse"]) == 3 * len(HOOKS["hooks"]["PreToolUse"])
+
+
 def test_a_marketplace_brings_the_plugins_in_its_folder(directory: Path, tmp_path: Path) -> None:
     market = {
         "name": "m",
-        "plugins": [{"name": "one", "source": "./one"}, {"name": "far", "source": {"source": "github"}}],
+        "metadata": {"pluginRoot": "./more"},
+        "plugins": [
+            *({"name": "one", "source": "./one"}, {"name": "two", "source": "two"}),
+            *({"name": "far", "source": {"source": "github"}}, {"name": "out", "source": "../../out"}),
+        ],
     }
-    root = write(tmp_path / "market", {".claude-plugin/marketplace.json": market, "one/commands/do.md": "Do."})
-    assert [plugin.name for plugin in inspect(directory).plugins((root,)).found] == ["one"]
+    files = {"one/commands/do.md": "Do.", "more/two/commands/do.md": "Do."}
+    root = write(tmp_path / "market", {".claude-plugin/marketplace.json": market, **files})
+    assert [plugin.name for plugin in inspect(directory).plugins((root,)).found] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
