@@ -48,7 +48,7 @@ def find_servers(options: Options, settings: Settings, project: Project) -> Serv
     servers = Servers({}, [])
     if not options.strict_mcp_config and not options.bare:
         for name, entry in settings.mcpServers.items():
-            servers.add({name: entry}, project.source_of_server(name) or USER_SETTINGS)
+            servers.add({name: entry}, project.source_of_server(name, entry) or USER_SETTINGS)
         for plugin in project.plugins(options.plugin_dirs).found:
             servers.add(plugin.servers, f"plugin {plugin.name}")
     for given in options.mcp_config:

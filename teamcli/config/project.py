@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
 from teamcli.config.front_matter import Folder
-from teamcli.config.mcp_file import MCP_FILE, read_mcp_file
+from teamcli.config.mcp_file import CLAUDE_JSON, MCP_FILE, read_mcp_file, read_users_servers
 from teamcli.config.plugins import Plugins, find_plugins
 from teamcli.config.project_files import FoundFile, brought_state, find_files, parents_in_repository
 from teamcli.config.project_settings import (
@@ -126,9 +126,11 @@ class Project:
         self._files = find_files(directory)
         repository = next(iter(parents_in_repository(directory)[-1:]), None)
         claude = read_claude_settings(directory, self._claude_dir, repository)
-        self.claude = claude if sources.user else claude._replace(user={})
+        own, problems = read_users_servers(self._claude_json, directory) if sources.user else ({}, ())
+        users = {**claude.user, **({"mcpServers": own} if own else {})} if sources.user else {}
+        self.claude = claude._replace(user=users, problems=(*claude.problems, *problems))
         """What applies to Claude Code here."""
-        shared, own = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))
+        shared, private = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))
         theirs = self.claude.project
         servers, self.problems = read_mcp_file(directory)
         """What its `.mcp.json` contains, and a line for what is wrong with it."""
@@ -137,15 +139,20 @@ class Project:
             PROJECT: theirs.get(PROJECT, {}),
             f"{TEAM_DIR}/{self.team.settings.name}": shared,
             LOCAL: theirs.get(LOCAL, {}),
-            f"{TEAM_DIR}/{self.team.local_settings.name}": own,
+            f"{TEAM_DIR}/{self.team.local_settings.name}": private,
         }
         counts = (*(sources.project for _ in servers), sources.project, sources.project, sources.local, sources.local)
         self._settings = {name: raw for (name, raw), does in zip(settings.items(), counts, strict=True) if does}
         # Without hooks in Claude Code's files the digest is as it was before these were read.
-        self._hooks = hooks_digest(*map(hooks_in, (shared, own)), *filter(None, map(hooks_in, theirs.values())))
+        self._hooks = hooks_digest(*map(hooks_in, (shared, private)), *filter(None, map(hooks_in, theirs.values())))
         self._plugins: Plugins | None = None
         self._given_plugins: tuple[Path, ...] = ()
         self._brought_state = brought_state(directory) if self.team.has_state else ""
+
+    @property
+    def _claude_json(self) -> Path:
+        given = self._variables.get(CONFIG_DIR)
+        return (Path(given) if given else self.home.parent) / CLAUDE_JSON
 
     @property
     def _claude_dir(self) -> Path:
@@ -208,11 +215,12 @@ class Project:
             if each.path[0] == "mcpServers" and each.digest not in agreed.get(file, ())
         ]
 
-    def source_of_server(self, name: str) -> str:
-        """The file that configures an MCP server; empty if none of the project does."""
+    def source_of_server(self, name: str, entry: object) -> str:
+        """The file that configures an MCP server; empty if none of the project or of Claude Code does."""
         files = zip(self._settings, self.settings, strict=True)
         found = [file for file, applies in files if name in applies.get("mcpServers", {})]
-        return found[-1] if found else ""
+        is_claudes = self.claude.user.get("mcpServers", {}).get(name) == entry
+        return found[-1] if found else f"~/{CLAUDE_JSON}" if is_claudes else ""
 
     @cached_property
     def agreement(self) -> Agreement:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from teamcli.config.mcp_file import read_users_servers
 from tests.mcp.servers import FAKE
 from tests.redteam.conftest import need_sandbox
 from tests.support.answers import answer, result_text, said_by_user, tool_results
@@ -557,3 +558,24 @@ class TestOthers:
         results = [result_text(tool_results(script.requests[name][1])[-1]) for name in ("lead", "alice")]
         places = [json.loads(each.split("\n")[1])["cwd"] for each in results]
         assert places == [str(program.directory), str(program.directory / ".team/worktrees/alice")]
+
+
+class TestServersOfClaudeCode:
+    def test_the_users_own_servers_are_used_everywhere_and_those_of_a_directory_there(self, program: Program) -> None:
+        projects = {
+            str(program.directory): {"mcpServers": {"here": fake("few")}},
+            "/x": {"mcpServers": {"far": fake()}},
+        }
+        file = {"numStartups": 3, "mcpServers": {"fake": fake("few")}, "projects": projects}
+        (program.home / ".claude.json").write_text(json.dumps(file))
+        with program.against([tool("mcp__fake__echo", text="hello"), text("done")]) as api:
+            program.run("-p", "x", *ALLOW)
+        assert "hello" in result(api)
+        listed = program.run("mcp", "list").out
+        assert listed.count("~/.claude.json") == 2
+        assert "far" not in listed
+
+    @pytest.mark.parametrize("content", ['{"mcpServers": {"x"', '{"mcpServers": {"x": 5}}', "[]", '{"projects": []}'])
+    def test_a_bad_file_stops_nothing(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / ".claude.json").write_text(content)
+        assert read_users_servers(tmp_path / ".claude.json", tmp_path)[0] == {}
