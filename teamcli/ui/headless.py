@@ -221,6 +221,7 @@ class StreamPrinter(TextPrinter):
 
     def __init__(self, session: Session) -> None:
         self._cancel = session.cancel
+        self._session = session
         self._reader_has_gone = False
         _print_json(
             {
@@ -230,12 +231,18 @@ class StreamPrinter(TextPrinter):
                 "model": session.model,
                 "tools": [tool.name for tool in session.lead.agent.preamble.tools],
                 "cwd": str(session.workspace.root),
+                "permissionMode": str(session.live_policy.policy.mode),
+                **_catalog(session),
             }
         )
 
     def __call__(self, event: Event) -> None:
-        if (line := stream_line(event)) is not None:
-            self.print_line(line)
+        if (line := stream_line(event)) is None:
+            return
+        if line["type"] in ("assistant", "user"):  # readers of Claude Code's stream look for these
+            agent = line["agent"]
+            line = {**line, "session_id": self._session.id, "parent_tool_use_id": None if agent == LEAD else agent}
+        self.print_line(line)
 
     def print_line(self, line: Json) -> None:
         try:
@@ -248,6 +255,20 @@ class StreamPrinter(TextPrinter):
         if self._reader_has_gone:
             raise BrokenPipeError
         _print_json(result)
+
+
+def _catalog(session: Session) -> Json:
+    """What can be called, by the names that Claude Code's stream has for it."""
+    catalog = session.catalog
+    names = [each.name for each in catalog.custom_commands.find().commands if each.for_user]
+    names += [each.name for each in catalog.skills if each.for_user]
+    return {
+        "slash_commands": list(dict.fromkeys(names)),
+        "agents": [role.name for role in catalog.roles],
+        "skills": [skill.name for skill in catalog.skills],
+        "plugins": [{"name": name, "path": str(path)} for name, path in catalog.plugins.items()],
+        "mcp_servers": [{"name": name, "status": "pending"} for name in (session.mcp.servers if session.mcp else ())],
+    }
 
 
 class PartsPrinter:

@@ -222,6 +222,8 @@ class TestOutputFormats:
             ("assistant", "lead", "assistant"),
         ]
         assert middle[2]["message"]["content"][0]["content"] == "out"
+        assert {(line["session_id"], line["parent_tool_use_id"]) for line in middle} == {(first["session_id"], None)}
+        assert "coder" in first["agents"]
         assert (last["type"], last["result"], last["session_id"]) == ("result", "done", first["session_id"])
 
     def test_stream_json_reports_what_the_team_does(self, program: Program) -> None:
