@@ -47,10 +47,14 @@ class Behavior(NamedTuple):
 
     def invoke(self, text: str, arguments: str) -> Invocation:
         fill = with_claudes_arguments if self.is_claudes else with_arguments
-        filled = fill(text, arguments, self.names)
+        filled = self._replaced(fill(text, arguments, self.names))
+        grants = tuple(map(self._replaced, self.grants))
+        return Invocation(filled, grants, self.model, self.agent, self.is_claudes)
+
+    def _replaced(self, text: str) -> str:
         for name, value in self.variables.items():
-            filled = filled.replace(f"${{{name}}}", value)
-        return Invocation(filled, self.grants, self.model, self.agent, self.is_claudes)
+            text = text.replace(f"${{{name}}}", value)
+        return text
 
 
 def read_behavior(matter: FrontMatter, folder: Folder, directory: Path, root: Path) -> Behavior:

@@ -90,6 +90,11 @@ def test_variables_are_replaced(tmp_path: Path) -> None:
     assert text == f"{tmp_path}/plugin/a {tmp_path}/project/b {tmp_path}/c ${{OTHER}} x"
 
 
+def test_variables_are_replaced_in_rules(tmp_path: Path) -> None:
+    written = '["Bash(${CLAUDE_PLUGIN_ROOT}/scripts/setup.sh:*)"]'
+    assert command(tmp_path, f"allowed-tools: {written}").grants == (f"Bash({tmp_path}/plugin/scripts/setup.sh:*)",)
+
+
 def test_a_broken_front_matter_of_claude_code_is_text(tmp_path: Path) -> None:
     path = tmp_path / "c.md"
     path.write_text("---\nno end")
