@@ -123,7 +123,8 @@ class _Reader:
             try:
                 known = self._known(path) if folder.covers else None
                 role = read_role(path, folder, self._unused, known)
-                if role and in_folder.setdefault(role.name.casefold(), role) is not role:
+                # The same role twice, such as a file and a link to it, is not a mistake.
+                if role and in_folder.setdefault(role.name.casefold(), role) != role:
                     raise ValueError(f"there is a role '{role.name}' already in this folder")
             except NotAgreed:  # the start has reported it
                 pass

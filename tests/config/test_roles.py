@@ -266,7 +266,9 @@ def test_roles_in_a_linked_folder_are_found(tmp_path: Path) -> None:
     (tmp_path / "shared/deep/loop").symlink_to(tmp_path / "shared")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents/linked").symlink_to(tmp_path / "shared")
-    assert list(load_roles([Folder(tmp_path / "agents")]).found) == ["x"]
+    (tmp_path / "agents/again.md").symlink_to(tmp_path / "shared/deep/x.md")
+    roles = load_roles([Folder(tmp_path / "agents")])
+    assert (list(roles.found), roles.problems) == (["x"], [])
 
 
 def test_roles_of_claude_code_are_found_in_subfolders_and_above_up_to_the_repository(tmp_path: Path) -> None:
