@@ -307,7 +307,22 @@ class TestControl:
         ]
         assert [each["permissionMode"] for each in driver.of_type("system")] == ["default", *["bypassPermissions"] * 2]
 
-    @pytest.mark.parametrize("request_", [{"subtype": "fly"}, {"subtype": "set_permission_mode", "mode": "wild"}])
+    def test_a_server_is_switched_off(self, program: Program) -> None:
+        program.settings(mcpServers={"own": {"command": "true"}})
+        with program.against([]), driving(program) as driver:
+            driver.initialize()
+            driver.request("mcp_toggle", serverName="own", enabled=False)
+            status = driver.request("mcp_status")["response"]
+        assert status == {"mcpServers": [{"name": "own", "status": "disabled"}]}
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            {"subtype": "fly"},
+            {"subtype": "set_permission_mode", "mode": "wild"},
+            {"subtype": "mcp_toggle", "serverName": "none", "enabled": True},
+        ],
+    )
     def test_what_cannot_be_done_is_an_error_reply(self, program: Program, request_: dict[str, Any]) -> None:
         with program.against([]), driving(program) as driver:
             driver.initialize()

@@ -74,6 +74,26 @@ async def allow(options: ClaudeAgentOptions, seen: Seen) -> None:
     await one_query(options, seen)
 
 
+async def always(options: ClaudeAgentOptions, seen: Seen) -> None:
+    async def can_use_tool(name: str, given: Any, context: Any) -> PermissionResultAllow:
+        seen["asked"] = seen.get("asked", 0) + 1
+        seen["offered"] = [each.to_dict() for each in context.suggestions]
+        return PermissionResultAllow(updated_permissions=context.suggestions)
+
+    options.can_use_tool = can_use_tool
+    await one_query(options, seen)
+
+
+async def overview(options: ClaudeAgentOptions, seen: Seen) -> None:
+    async with ClaudeSDKClient(options) as client:
+        await client.query("go")
+        async for message in client.receive_response():
+            take(message, seen)
+        seen["usage"] = dict(await client.get_context_usage())
+        seen["servers"] = dict(await client.get_mcp_status())
+        seen["info"] = await client.get_server_info()
+
+
 async def deny(options: ClaudeAgentOptions, seen: Seen) -> None:
     async def can_use_tool(name: str, given: Any, context: Any) -> PermissionResultDeny:
         return PermissionResultDeny(message="not on a Friday")
@@ -121,7 +141,8 @@ async def failure(options: ClaudeAgentOptions, seen: Seen) -> None:
 
 
 SCENARIOS = {
-    each.__name__: each for each in (one_query, turns, interrupt, allow, deny, hook, own_tool, changes, failure)
+    each.__name__: each
+    for each in (one_query, turns, interrupt, allow, always, overview, deny, hook, own_tool, changes, failure)
 }
 
 

@@ -63,6 +63,21 @@ def test_can_use_tool_allows(python: Path, program: Program) -> None:
     assert (program.directory / "made").exists()
 
 
+def test_an_answer_with_the_suggestions_is_remembered(python: Path, program: Program) -> None:
+    with program.against([tool("bash", command="touch made"), *TOUCH]):
+        seen = run(python, program, "always")
+    assert seen["asked"] == 1
+    assert seen["offered"][0]["rules"] == [{"toolName": "Bash", "ruleContent": "touch made"}]
+
+
+def test_a_client_knows_commands_servers_and_context(python: Path, program: Program) -> None:
+    with program.against([text("hello")]):
+        seen = run(python, program, "overview")
+    assert 0 < seen["usage"]["totalTokens"] < seen["usage"]["maxTokens"]
+    assert seen["servers"] == {"mcpServers": []}
+    assert "help" in [each["name"] for each in seen["info"]["commands"]]
+
+
 def test_can_use_tool_denies(python: Path, program: Program) -> None:
     with program.against(TOUCH) as api:
         seen = run(python, program, "deny")

@@ -15,7 +15,7 @@ from teamcli.cancel import CancelScope
 from teamcli.claude_code import stream_messages as shapes
 from teamcli.claude_code.flags import mode_of
 from teamcli.config.options import ExitStatus, Mode
-from teamcli.errors import TeamcliError, TeamError
+from teamcli.errors import TeamcliError, TeamError, UsageError
 from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import Usage
 from teamcli.session.session import LEAVING_SECONDS, Session
@@ -148,6 +148,7 @@ class Driver:
             "set_permission_mode": self._set_mode,
             "set_model": self._set_model,
             "mcp_status": lambda request: {"mcpServers": servers(self._session, self._driven.servers)},
+            "mcp_toggle": self._toggle_server,
             "get_context_usage": lambda request: context_usage(self._session),
         }
 
@@ -172,6 +173,13 @@ class Driver:
 
     def _set_model(self, request: Json) -> Json:
         self._session.use_model(str(request.get("model") or self._model))
+        return {}
+
+    def _toggle_server(self, request: Json) -> Json:
+        name = str(request.get("serverName"))
+        if self._session.mcp is None:
+            raise UsageError(f"there is no MCP server {name}")
+        self._session.mcp.switch(name, bool(request.get("enabled")))
         return {}
 
     # Messages about turns
