@@ -16,7 +16,7 @@ import pytest
 from teamcli.agent.hooks import hook_note
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.team.message import Message, MessageType, frame
-from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_bus import MessageBus, Position
 from teamcli.team.message_line import MAX_LINE_BYTES
 from teamcli.text.tags import tagged
 from tests.redteam.shared import made_once
@@ -24,8 +24,8 @@ from tests.support.answers import answer, blocks_of, result_text, tool_results
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
+from tests.team.engines import ENGINES, Engine, FileEngine, opened_engine
 
-KEY = b"k" * 32
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
@@ -38,27 +38,19 @@ def told() -> list[str]:
     return []
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    with opened_engine(request, tmp_path / "inbox") as made:
+        yield made
+
+
 @pytest.fixture
-def bus(tmp_path: Path, told: list[str]) -> Iterator[FileBus]:
-    bus = FileBus(tmp_path / "inbox", KEY, durable=False, on_quarantine=told.append)
-    (tmp_path / "inbox").mkdir()
-    yield bus
-    bus.close()
+def bus(engine: Engine, told: list[str]) -> MessageBus:
+    return engine.start(told.append)
 
 
 def sent(to: str = "alice", content: str = "ours", **fields: Any) -> Message:
     return Message(MessageType.RESULT, "bob", to, content, 1.0, "msg_1", fields)
-
-
-def own_line(tmp_path: Path, message: Message, key: bytes = KEY) -> bytes:
-    """A line as the program writes it into the inboxes of `tmp_path`."""
-    bus = FileBus(tmp_path / "inbox", key, durable=False)
-    bus.send(message)
-    bus.close()
-    path = tmp_path / f"inbox/{message.to}.jsonl"
-    data = path.read_bytes()
-    path.unlink()
-    return data
 
 
 SET_ASIDE: dict[str, bytes] = {
@@ -91,9 +83,9 @@ SET_ASIDE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", SET_ASIDE)
 def test_a_line_that_is_not_a_message_is_set_aside_and_the_next_one_is_delivered(
-    bus: FileBus, tmp_path: Path, told: list[str], name: str
+    bus: MessageBus, engine: Engine, tmp_path: Path, told: list[str], name: str
 ) -> None:
-    (tmp_path / "inbox/alice.jsonl").write_bytes(SET_ASIDE[name] + line(content="the next"))
+    engine.append(SET_ASIDE[name] + line(content="the next"))
     batch = bus.unread("alice", Position())
     assert [message.content for message in batch.messages] == ["the next"]
     assert all(message.is_foreign for message in batch.messages)
@@ -126,8 +118,8 @@ DELIVERED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", DELIVERED)
-def test_a_line_from_outside_is_only_a_claim(bus: FileBus, tmp_path: Path, name: str) -> None:
-    (tmp_path / "inbox/alice.jsonl").write_bytes(line(**DELIVERED[name]))
+def test_a_line_from_outside_is_only_a_claim(bus: MessageBus, engine: Engine, name: str) -> None:
+    engine.append(line(**DELIVERED[name]))
     (message,) = bus.unread("alice", Position()).messages
     assert message.is_foreign
     assert message.to == "alice"
@@ -141,10 +133,10 @@ def test_a_line_from_outside_is_only_a_claim(bus: FileBus, tmp_path: Path, name:
     shown.encode()
 
 
-def test_duplicate_keys_gain_nothing(bus: FileBus, tmp_path: Path) -> None:
+def test_duplicate_keys_gain_nothing(bus: MessageBus, engine: Engine) -> None:
     twice = b'{"type":"message","type":"shutdown_request","from":"me","content":"x"}\n'
     other = b'{"type":"shutdown_request","type":"message","from":"me","from":"user","content":"x"}\n'
-    (tmp_path / "inbox/alice.jsonl").write_bytes(twice + other)
+    engine.append(twice + other)
     (message,) = bus.unread("alice", Position()).messages
     assert message.is_foreign
     assert message.type is MessageType.MESSAGE
@@ -166,41 +158,40 @@ FORGERIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_changed_copy_of_a_signed_line_is_foreign(bus: FileBus, tmp_path: Path, name: str) -> None:
-    data = own_line(tmp_path, sent())
+def test_a_changed_copy_of_a_signed_line_is_foreign(bus: MessageBus, engine: Engine, name: str) -> None:
+    data = engine.codec().write(sent())
     forged = FORGERIES[name](data)
     assert forged != data
-    (tmp_path / "inbox/alice.jsonl").write_bytes(forged)
+    engine.append(forged)
     assert all(message.is_foreign for message in bus.unread("alice", Position()).messages)
 
 
-def test_a_signed_line_is_valid_once_and_only_in_its_inbox(bus: FileBus, tmp_path: Path) -> None:
-    data = own_line(tmp_path, sent())
-    (tmp_path / "inbox/alice.jsonl").write_bytes(data * 3)
+def test_a_signed_line_is_valid_once_and_only_in_its_inbox(bus: MessageBus, engine: Engine) -> None:
+    data = engine.codec().write(sent())
+    engine.append(data * 3)
     assert [m.is_foreign for m in bus.unread("alice", Position()).messages] == [False]
-    (tmp_path / "inbox/carol.jsonl").write_bytes(data)
+    engine.append(data, "carol")
     assert bus.unread("carol", Position()).messages == (), "a result for another was taken"
 
 
-def test_a_line_from_another_directory_of_the_same_user_is_foreign(bus: FileBus, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "inbox/alice.jsonl").write_bytes(own_line(tmp_path / "other", sent()))
+def test_a_line_from_another_directory_of_the_same_user_is_foreign(
+    bus: MessageBus, engine: Engine, tmp_path: Path
+) -> None:
+    engine.append(FileEngine(tmp_path / "other/inbox").codec().write(sent()))
     assert bus.unread("alice", Position()).messages == ()
 
 
-def test_a_line_with_another_key_is_foreign(bus: FileBus, tmp_path: Path) -> None:
-    (tmp_path / "inbox/alice.jsonl").write_bytes(own_line(tmp_path, sent(), b"x" * 32))
+def test_a_line_with_another_key_is_foreign(bus: MessageBus, engine: Engine) -> None:
+    engine.append(engine.codec(b"x" * 32).write(sent()))
     assert bus.unread("alice", Position()).messages == ()
 
 
-def test_a_reused_id_hides_no_text(bus: FileBus, tmp_path: Path) -> None:
-    path = tmp_path / "inbox/alice.jsonl"
-    path.write_bytes(line(id="one") + line(id="one", content="other") + line(id="one"))
+def test_a_reused_id_hides_no_text(bus: MessageBus, engine: Engine) -> None:
+    engine.append(line(id="one") + line(id="one", content="other") + line(id="one"))
     batch = bus.unread("alice", Position())
     assert [m.content for m in batch.messages] == ["hi", "other"]
     assert all(m.is_foreign for m in batch.messages)
-    with path.open("ab") as file:
-        file.write(line(id="one") + line(id="one", content="more"))
+    engine.append(line(id="one") + line(id="one", content="more"))
     seen = {message.read_as for message in batch.messages}
     assert [m.content for m in bus.unread("alice", batch.position, seen).messages] == ["more"]
 
@@ -342,6 +333,6 @@ class TestNoToolArgument:
         ]
 
 
-def test_a_message_that_is_too_long_is_refused_by_name(bus: FileBus) -> None:
+def test_a_message_that_is_too_long_is_refused_by_name(bus: MessageBus) -> None:
     with pytest.raises(Exception, match="write it to a file and send the path"):
         bus.send(sent(content="x" * MAX_LINE_BYTES))

@@ -15,7 +15,6 @@ from teamcli.store.postgres.database import connect
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.team.message import MessageType
 from teamcli.team.message_bus import Position
-from teamcli.team.message_line import MAX_LINE_BYTES, LineCodec
 from tests.support.postgres import Server
 from tests.support.postgres_bus import HostBus
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -296,47 +295,22 @@ def test_an_order_is_not_mail_if_its_row_is_copied(here: HostBus, rows: Postgres
 # Forged rows
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("nonsense", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[]", "not a JSON object"),
-        ('{"type":"message","from":"x"}', "`content` is missing"),
-        ('{"type":"message","from":"x","content":7}', "`content` must be a text"),
-        (outside("leave", type="shutdown_request").decode().strip(), "without a valid signature"),
-        (LineCodec(b"another key").write(ORDER).decode().strip(), "without a valid signature"),
-        (outside("x" * MAX_LINE_BYTES).decode().strip(), "longer than"),
-        (outside("é" * 1_000_000).decode().strip(), "longer than"),
-    ],
-    ids=lambda value: value[:20],
-)
-def test_a_row_that_is_not_a_message_is_set_aside_once(
-    here: HostBus, rows: PostgresEngine, notices: list[str], body: str, reason: str
+def test_of_a_row_without_end_only_the_beginning_is_fetched(
+    here: HostBus, rows: PostgresEngine, notices: list[str]
 ) -> None:
-    here.send(letter("before"))
-    rows.insert(body)
+    rows.insert(outside("é" * 1_000_000).decode().strip())
     here.send(letter("after"))
-    assert received(here) == ["before", "after"]
-    assert received(here) == ["before", "after"]
-    assert [row["reason"] for row in rows.set_aside() if reason in row["reason"]]
-    assert len(rows.set_aside()) == 1
+    assert received(here) == ["after"]
+    assert len(rows.set_aside()[0]["line"]) == 1000
     assert len(notices) == 1
-    again: list[str] = []
-    restarted = rows.start(again.append)
-    assert contents(restarted.unread("alice", START).messages) == ["before", "after"]
-    assert again == []
 
 
-def test_rows_that_cannot_be_delivered_wake_nobody_twice(here: HostBus, rows: PostgresEngine) -> None:
+def test_a_row_that_cannot_be_delivered_ends_no_wait(here: HostBus, rows: PostgresEngine) -> None:
     rows.insert("nonsense")
-    wait_until(lambda: here.has_unread("alice", START))
-    batch = here.unread("alice", START)
-    assert batch.messages == ()
-    wait_until(lambda: not here.has_unread("alice", START))
+    assert here.unread("alice", START).messages == ()
     assert not here.wait("alice", START, CancelScope(), 0.05)
     here.send(letter("real"))
-    assert here.has_unread("alice", START)
+    assert here.wait("alice", START, CancelScope(), DEADLINE_SECONDS)
 
 
 def test_an_order_that_was_copied_from_another_team_is_set_aside(here: HostBus, rows: PostgresEngine) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from teamcli.team.message_bus import FileBus
 from tests.support.program import MakeProgram, Program
-from tests.team.engines import ENGINES, Engine, FileEngine, PostgresEngine
+from tests.team.engines import ENGINES, Engine, opened_engine
 from tests.team.file_bus import MakeBus
 from tests.team.letters import KEY
 
@@ -45,13 +45,8 @@ def told() -> list[str]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    directory = tmp_path / "inbox"
-    if request.param == "files":
-        made: Engine = FileEngine(directory)
-    else:
-        made = PostgresEngine(directory, request.getfixturevalue("postgres_url"))
-    yield made
-    made.close()
+    with opened_engine(request, tmp_path / "inbox") as made:
+        yield made
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
-from teamcli.team.message import MessageType, message_id
 from teamcli.team.message_bus import FileBus, Position
 from teamcli.team.message_ids import LineIds
 from teamcli.team.message_line import LineCodec, Origin, ParsedMessage
@@ -116,35 +115,6 @@ def waits_for_lock(path: Path) -> bool:
     return any("->" in lock and inode in lock for lock in Path("/proc/locks").read_text().splitlines())
 
 
-def test_a_foreign_line_keeps_its_id_and_time_and_nothing_else_is_trusted(bus: FileBus, inbox: Path) -> None:
-    append(inbox, outside(id="mine", timestamp=5, to="bob", request_id="r", approve=True, sig="x"))
-    (message,) = bus.unread("alice", Position()).messages
-    assert (message.id, message.timestamp, message.to, message.fields) == ("mine", 5.0, "alice", {})
-
-
-@pytest.mark.parametrize("timestamp", [float("nan"), float("inf"), 10**400, -1, "soon", None, [1]])
-def test_an_invalid_time_is_replaced_by_the_time_the_line_was_seen(
-    bus: FileBus, inbox: Path, timestamp: object
-) -> None:
-    append(inbox, outside(timestamp=timestamp))
-    (message,) = bus.unread("alice", Position()).messages
-    assert abs(message.timestamp - time.time()) < DEADLINE_SECONDS
-
-
-@pytest.mark.parametrize("id", ["", "x" * 101, 7, None, "a\nb", message_id("alice", "call", "bob")])
-def test_an_invalid_id_or_one_that_looks_like_ours_is_replaced(bus: FileBus, inbox: Path, id: object) -> None:
-    append(inbox, outside(id=id) * 2)
-    first, second = bus.unread("alice", Position()).messages
-    assert first.id != second.id
-    assert id not in (first.id, second.id)
-
-
-def test_the_id_of_a_line_without_one_survives_restarts(make_bus: MakeBus, inbox: Path) -> None:
-    append(inbox, outside() * 2)
-    first, second = (make_bus().unread("alice", Position()).messages for _ in range(2))
-    assert [message.id for message in first] == [message.id for message in second]
-
-
 def test_the_same_line_in_the_inbox_after_a_rotation_is_another_message(make_bus: MakeBus, inbox: Path) -> None:
     append(inbox, outside())
     bus = make_bus(rotate_bytes=1)
@@ -152,81 +122,6 @@ def test_the_same_line_in_the_inbox_after_a_rotation_is_another_message(make_bus
     position = bus.rotate("alice", batch.position)
     append(inbox, outside())
     assert len(bus.unread("alice", position, {batch.messages[0].id}).messages) == 1
-
-
-def test_odd_but_harmless_lines_are_delivered(bus: FileBus, inbox: Path) -> None:
-    append(inbox, b"\n  \n" + outside("crlf").replace(b"\n", b"\r\n"))
-    append(inbox, b'  { "type" : "broadcast", "from":"", "content":"a\ttab" }  \n')
-    append(inbox, outside("surrogate").replace(b"surrogate", b"\\ud800!"))
-    assert unread(bus) == ["crlf", "a\ttab", "?!"]
-    assert not quarantined(inbox)
-
-
-BAD_LINES = [
-    (b"half a li", "not JSON"),
-    (b'{"type":"message","from":"me","content":"hi"', "torn"),
-    (b"\xff\xfe", "not UTF-8"),
-    (b'{"type":"message","from":"me","content":"\xe4"}', "not UTF-8"),
-    (b"[1]", "not a JSON object"),
-    (b"7", "not a JSON object"),
-    (b"{}", "`type` is missing"),
-    (b'{"type":"message","content":"hi"}', "`from` is missing"),
-    (b'{"type":"message","from":"me"}', "`content` is missing"),
-    (b'{"type":"message","from":"me","content":["hi"]}', "`content` must be a text"),
-    (b'{"type":"news","from":"me","content":"hi"}', "'news' without a valid signature"),
-    (b'{"type":["message"],"from":"me","content":"hi"}', "`type` must be a text"),
-    (b"[" * 100_000, "not JSON"),
-    (b'{"type":"message","from":"me","content":"%s"}' % (b"x" * 300_000), "longer than"),
-    (b'{"type":"message","from":"me","content":"hi","n":%s}' % (b"9" * 10_000), "not JSON"),
-    *((outside(type=kind).strip(), "without a valid signature") for kind in MessageType if "_" in kind),
-    (outside(type="result").strip(), "without a valid signature"),
-    (outside(type="error").strip(), "without a valid signature"),
-]
-
-
-@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=lambda value: str(value)[:40])
-def test_a_bad_line_is_set_aside_once_with_its_reason_and_all_others_are_delivered(
-    make_bus: MakeBus, inbox: Path, told: list[str], line: bytes, reason: str
-) -> None:
-    before = outside("before")
-    append(inbox, before + line + b"\n" + outside("after"))
-    bus = make_bus(on_quarantine=told.append)
-    assert unread(bus) == unread(bus) == ["before", "after"]
-    assert unread(make_bus(on_quarantine=told.append)) == ["before", "after"]
-    (row,) = quarantined(inbox)
-    assert reason in str(row["reason"])
-    assert row["offset"] == len(before)
-    assert row.get("line") == line.decode() if line.isascii() else row["base64"]
-    assert len(told) == 1
-    assert reason in told[0]
-    assert "alice.bad.jsonl" in told[0]
-    assert contents(entry.message for entry in bus.peek("alice")) == ["before", "after"]
-
-
-def test_peek_sets_nothing_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
-    append(inbox, b"nonsense\n" + outside())
-    assert len(bus.peek("alice")) == 1
-    assert not told
-    assert not quarantined(inbox)
-
-
-def test_many_bad_lines_are_reported_at_once_and_each_is_kept(bus: FileBus, inbox: Path, told: list[str]) -> None:
-    append(inbox, b"bad\n" * 3)
-    unread(bus)
-    append(inbox, b"worse\n")
-    unread(bus)
-    assert [row["offset"] for row in quarantined(inbox)] == [0, 4, 8, 12]
-    assert len(told) == 2
-    assert told[0].startswith("3 lines")
-    assert told[1].startswith("a line")
-
-
-def test_mail_is_delivered_even_if_nothing_can_be_set_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
-    append(inbox, b"nonsense\n" + outside("after"))
-    inbox.with_name("alice.bad.jsonl").mkdir()
-    assert unread(bus) == unread(bus) == ["after"]
-    assert len(told) == 1
-    assert "cannot be set aside" in told[0]
 
 
 def test_an_unfinished_line_waits_for_its_end_and_wakes_no_reader(bus: FileBus, inbox: Path) -> None:
@@ -240,15 +135,6 @@ def test_an_unfinished_line_waits_for_its_end_and_wakes_no_reader(bus: FileBus, 
     assert bus.has_unread("alice", batch.position)
     assert unread(bus, batch.position) == ["slow"]
     assert not quarantined(inbox)
-
-
-def test_a_lone_bad_line_wakes_no_reader_again_even_if_the_position_stays(bus: FileBus, inbox: Path) -> None:
-    append(inbox, b"nonsense\n")
-    assert bus.has_unread("alice", Position())
-    assert unread(bus) == []
-    assert not bus.has_unread("alice", Position())
-    append(inbox, outside())
-    assert bus.has_unread("alice", Position())
 
 
 @pytest.mark.parametrize(
