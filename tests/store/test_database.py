@@ -20,6 +20,7 @@ from teamcli.store.postgres.database import Database, Listener, connect
 from teamcli.store.postgres.schema import MIGRATIONS, check_version, migrate
 from tests.support.postgres import PASSWORD, Server
 from tests.support.program import ROOT
+from tests.support.proxy import Proxy
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -223,6 +224,44 @@ def test_an_outage_costs_no_cpu_and_ends_for_everyone_when_teamcli_exits(tmp_pat
         "the database could not be reached before teamcli exited"
     ] * 5
     assert len(opened.notices) == 1
+
+
+@pytest.fixture
+def proxy(postgres_server: Server) -> Iterator[Proxy]:
+    with Proxy(postgres_server.directory / "pg") as made:
+        yield made
+
+
+def in_proxy(proxy: Proxy, postgres_url: str) -> str:
+    return proxy.url(postgres_url.partition("@/")[2].partition("?")[0])
+
+
+@pytest.mark.parametrize("damage", [Proxy.cut, Proxy.stall])
+def test_a_network_that_is_cut_or_stalls_is_an_outage_that_ends(
+    proxy: Proxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Proxy], None]
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    opened = Opened(f"{in_proxy(proxy, postgres_url)}?connect_timeout=2")
+    heard = Heard(in_proxy(proxy, postgres_url), silence_seconds=0.1)
+    heard.listener.start()
+    assert opened.one() == 1
+    wait_until(lambda: heard.gaps)
+    damage(proxy)
+    thread, results = in_thread(lambda: opened.one("select 2"))
+    wait_until(lambda: opened.notices)
+    wait_until(lambda: not heard.listener.wait_until_listening(0))
+    proxy.restore()
+    thread.join(DEADLINE_SECONDS)
+    assert results == [2]
+    count = len(heard.gaps)
+    wait_until(lambda: len(heard.gaps) > count)
+    heard.listener.close(DEADLINE_SECONDS)
+    opened.database.close()
+
+
+def test_an_answer_that_takes_long_is_waited_for(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
+    assert opened.database.run(lambda cursor: [cursor.execute("select pg_sleep(0.3)") for _ in range(2)])
 
 
 def test_whoever_gets_the_sentence_may_use_the_database(own_postgres: Server) -> None:

@@ -256,6 +256,19 @@ def test_a_host_can_begin_after_all_earlier_orders(here: HostBus) -> None:
     assert here.orders_after("alice", position).messages == (later,)
 
 
+def test_an_order_that_nobody_was_notified_of_is_found_after_a_gap(here: HostBus, rows: PostgresEngine) -> None:
+    heard: list[str] = []
+    here.subscribe_orders(heard.append)
+    position = here.skip_orders("alice")
+    assert here.listener
+    here.listener.close()
+    body = rows.codec().write(ORDER._replace(to="alice/orders")).decode().strip()
+    rows.insert(body, "alice/orders")
+    here.look_again()
+    assert heard == ["alice"]
+    assert here.orders_after("alice", position).messages == (ORDER,)
+
+
 @pytest.mark.parametrize(
     "act",
     [

@@ -144,12 +144,17 @@ class PostgresBus:
         return batch._replace(messages=tuple(orders))
 
     def skip_orders(self, name: str) -> Position:
-        """The position after all orders to the host of a member.
+        """The position after all orders to the host of a member. Later ones are noticed from now on.
 
         Raises: StateError
         """
         _check_address(name)
-        return Position(self._rows.tails([name + _ORDERS]).get(name + _ORDERS, 0))
+        inbox = name + _ORDERS
+        box = self._box(inbox)
+        number = box.number
+        tail = self._rows.tails([inbox]).get(inbox, 0)
+        box.looked(number, tail)
+        return Position(tail)
 
     def subscribe_orders(self, callback: Callable[[str], None]) -> None:
         """Call `callback` with the member's name after each order to its host, as `subscribe` does for mail."""

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, StateError
@@ -22,6 +22,7 @@ from teamcli.errors import ConfigError, StateError
 try:
     import psycopg
     from psycopg import Cursor
+    from psycopg.abc import PQGen
     from psycopg.conninfo import conninfo_to_dict
 except ImportError as e:
     raise ConfigError("a team in a database needs psycopg: pip install 'teamcli[postgres]'") from e
@@ -30,6 +31,8 @@ T = TypeVar("T")
 CHANNEL = "teamcli"
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 CONFLICT_PAUSE_SECONDS, MOST_CONFLICTS = 0.01, 8
+ANSWER_SECONDS = 15.0
+"""More than a statement may take."""
 SILENCE_SECONDS = 20.0
 """After this time without a notification, the listener checks whether its connection still works."""
 _SETTINGS = "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s"
@@ -283,6 +286,26 @@ class Listener:
                 logger.exception("%s failed", callback)
 
 
+class _PatientConnection(psycopg.Connection[Any]):
+    """Does not wait forever for an answer. The time limits of the server do not help if its answers do not arrive."""
+
+    def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
+        return super().wait(self._in_time(gen), *arguments, **options)
+
+    def _in_time(self, gen: PQGen[T]) -> PQGen[T]:
+        end = time.monotonic() + ANSWER_SECONDS
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted  # at least ten times a second
+                if time.monotonic() > end:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer for {ANSWER_SECONDS:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as e:
+            return cast(T, e.value)
+
+
 def connect(url: str) -> psycopg.Connection[Any]:
     """Raises: StateError, if it makes no sense to wait for the database; psycopg.Error"""
     try:
@@ -291,7 +314,7 @@ def connect(url: str) -> psycopg.Connection[Any]:
         raise StateError(_INVALID) from None
     given["options"] = f"{_SETTINGS} {given.get('options') or ''}".strip()
     try:
-        return psycopg.connect(autocommit=True, **{**_DEFAULTS, **given})
+        return _PatientConnection.connect(autocommit=True, **{**_DEFAULTS, **given})
     except psycopg.OperationalError as e:
         text = _words(e)
         if re.search(r"invalid \S+ value", text):
