@@ -236,7 +236,7 @@ class PostgresBusMachine(BusMachine):
         """What was committed stands, and the bus and its listener continue on new ones."""
         self.engine.connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where datname = current_database() and pid <> pg_backend_pid()"
+            " where datname = current_database() and application_name = 'teamcli' and pid <> pg_backend_pid()"
         )
 
     def teardown(self) -> None:
