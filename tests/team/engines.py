@@ -15,6 +15,7 @@ from teamcli.store.postgres.database import connect
 from teamcli.team.message_bus import FileBus, MessageBus
 from teamcli.team.message_line import LineCodec
 from teamcli.team.signing import ensure_token, key_of
+from tests.support.postgres import open_test_team
 from tests.support.postgres_bus import HostBus
 from tests.team.letters import KEY, append
 
@@ -31,8 +32,9 @@ class Engine(Protocol):
     """How many processes write at once in a test, and how many are killed: fewer if they cost more."""
     kills: int
 
-    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
-        """A bus, as each start of the program has its own."""
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None, listens: bool = False) -> MessageBus:
+        """A bus, as each start of the program has its own. In a database, only one that listens notices what others
+        write; in files, every one does."""
 
     def append(self, data: bytes, name: str = "alice") -> None:
         """Add lines to an inbox as another program can."""
@@ -69,7 +71,7 @@ class FileEngine(_Started):
     def place(self) -> str:
         return str(self.directory)
 
-    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None, listens: bool = False) -> MessageBus:
         self._made.append(FileBus(self.directory, KEY, False, on_quarantine, poll_seconds=0.02))
         return self._made[-1]
 
@@ -95,13 +97,13 @@ class PostgresEngine(_Started):
         self.url = url
         self._name = team
         self.connection = connect(url)
-        bus = HostBus(url, directory, team, listens=False, key=KEY)
-        bus.close()
-        self.team = bus.team
+        self.team = open_test_team(url, team, KEY)
+        self.team.database.close()
 
-    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
-        self._made.append(HostBus(self.url, self.directory, self._name, on_quarantine=on_quarantine, key=KEY))
-        return self._made[-1]
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None, listens: bool = False) -> MessageBus:
+        bus = HostBus(self.url, self.directory, self._name, on_quarantine, listens=listens, key=KEY)
+        self._made.append(bus)
+        return bus
 
     def append(self, data: bytes, name: str = "alice") -> None:
         try:

@@ -220,7 +220,7 @@ class PostgresBusMachine(BusMachine):
         self.engine = PostgresEngine(directory, self.url, team=secrets.token_hex(8))
 
     def new_bus(self) -> MessageBus:
-        return self.engine.start(self.told.append)
+        return self.engine.start(self.told.append, listens=True)
 
     def append(self, line: bytes) -> None:
         self.engine.append(line.decode("utf-8", "replace").encode())

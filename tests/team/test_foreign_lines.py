@@ -131,7 +131,8 @@ def test_mail_is_delivered_even_if_nothing_can_be_set_aside(
     assert "cannot be set aside" in told[0]
 
 
-def test_a_lone_bad_line_wakes_no_reader_again_even_if_the_position_stays(bus: MessageBus, engine: Engine) -> None:
+def test_a_lone_bad_line_wakes_no_reader_again_even_if_the_position_stays(engine: Engine) -> None:
+    bus = engine.start(listens=True)
     engine.append(b"nonsense\n")
     wait_until(lambda: bus.has_unread("alice", Position()))
     assert received(bus) == []
