@@ -14,6 +14,7 @@ from teamcli.errors import IllegalTransition, LeaseLost, TeamError
 from teamcli.team.requests import State
 from teamcli.team.roster import Member, Roster, Status, read_team
 from tests.support.postgres import hold_lease, open_test_team
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from teamcli.store.postgres.team_rows import Fence, Team
@@ -56,7 +57,9 @@ def make(team: Team, lead: Fence, tmp_path: Path, postgres_url: str) -> Iterator
             databases.append(Database(postgres_url, CancelScope()))
             team = team._replace(database=databases[-1])
         ports = {"counter_seconds": 0, **ports}
-        made.append(Roster(RosterRows(team, fence or lead, tmp_path / f"{len(made)}.json", warn), **ports))
+        made.append(
+            Roster(RosterRows(team, fence or lead, tmp_path / f"{len(made)}.json", warn, copy_seconds=0), **ports)
+        )
         return made[-1]
 
     yield make_one
@@ -365,6 +368,16 @@ def test_a_team_whose_own_row_was_spoiled_still_has_its_members(make: MakeRoster
 def test_a_team_with_another_key_has_no_members(make: MakeRoster, team: Team) -> None:
     make().add(Member("alice", "coder"))
     assert make(team=team._replace(key=b"x" * 32)).names() == ()
+
+
+def test_the_copy_follows_soon(team: Team, lead: Fence, tmp_path: Path) -> None:
+    from teamcli.store.postgres.roster import RosterRows
+
+    roster = Roster(RosterRows(team, lead, tmp_path / "config.json"))
+    roster.add(Member("alice", "coder"))
+    for status in (WORKING, IDLE, WORKING):
+        roster.transition("alice", status)
+    wait_until(lambda: [member.status for member in read_team(tmp_path / "config.json").members] == [WORKING])
 
 
 def test_a_copy_that_cannot_be_written_stops_nobody(make: MakeRoster, tmp_path: Path) -> None:

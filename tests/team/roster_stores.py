@@ -25,5 +25,5 @@ def stores_in(engine: str, path: Path, request: pytest.FixtureRequest) -> Iterat
 
     team = open_test_team(url)
     fence = hold_lease(team, "lead")
-    yield lambda: RosterRows(team, fence, path)
+    yield lambda: RosterRows(team, fence, path, copy_seconds=0)
     team.database.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
 from teamcli.team.roster_merge import merged
 
 COPY_SECONDS = 0.2
-"""The least time between two copies of what only others have changed."""
 MOST_TOPICS = 16
 """Of one change; after more, everyone looks at all."""
 ALL = "member/*"
@@ -45,24 +44,29 @@ class RosterRows:
     name = "the roster in the database"
     problem = ""
 
-    def __init__(self, team: Team, fence: Fence, path: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        team: Team,
+        fence: Fence,
+        path: Path,
+        warn: Callable[[str], None] = lambda text: None,
+        copy_seconds: float = COPY_SECONDS,
+    ) -> None:
         """`path` is that of a `config.json` that is kept as a copy. `warn` reports a row that does not count, once."""
         self._team = team
         self._fence = fence
-        self._path = path
+        self._copy = _Copy(path, copy_seconds)
         self._warn = warn
         self._warned: set[str] = set()
         self._versions: dict[RowTable[Any], dict[str, int]] = {MEMBERS: {}, REQUESTS: {}}
         """Of all rows that were looked at, also of those that do not count."""
         self._doc = "{}"
-        self._copied_at = 0.0
 
     def load(self) -> TeamConfig:
         self._versions = {MEMBERS: {}, REQUESTS: {}}
         self._doc = "{}"
         team = self.fresh(TeamConfig()) or TeamConfig()
-        if team.members or team.requests or self._path.exists():
-            self._copy(team)
+        self._copy.put(team, at_once=True)
         return team
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
@@ -79,8 +83,7 @@ class RosterRows:
             self._doc = doc
             rest = decode_line(doc.encode()) or {}
             team = team._replace(name=str(rest.pop("team_name", TEAM_NAME)), unknown=rest)
-        if time.monotonic() > self._copied_at + COPY_SECONDS:
-            self._copy(team)
+        self._copy.put(team)
         return team
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
@@ -97,7 +100,7 @@ class RosterRows:
                 found = self._team.database.run(lambda cursor: self._save_all(cursor, changes, doc, must), *topics)
             self._doc = doc
             after = self._merged_after(after, *found)
-        self._copy(after)
+        self._copy.put(after)
         return after
 
     def _save_one(self, changes: _Changes, doc: str, topics: list[str]) -> _Saved | None:
@@ -171,12 +174,38 @@ class RosterRows:
                 )
         return tuple(entries.values())
 
-    def _copy(self, team: TeamConfig) -> None:
-        self._copied_at = time.monotonic()
-        try:
-            write_atomic(self._path, team.encode(), durable=False)
-        except StateError as e:  # the rows are there, so this cannot fail the caller
-            logger.warning("the copy of the roster lags behind: %s", e)
+
+class _Copy:
+    """A file with what the rows hold, for everything that only reads. It may be a moment behind: replacing a file takes
+    longer than changing a row."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        """One write in this time; 0 for each at once."""
+        self._path = path
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._wanted: TeamConfig | None = None
+        self._is_due = False
+
+    def put(self, team: TeamConfig, at_once: bool = False) -> None:
+        with self._lock:
+            self._wanted = team
+            is_due, self._is_due = self._is_due, True
+        if at_once or not self._seconds:
+            self._write()
+        elif not is_due:
+            timer = threading.Timer(self._seconds, self._write)
+            timer.daemon = True
+            timer.start()
+
+    def _write(self) -> None:
+        with self._lock:
+            team, self._is_due = self._wanted, False
+            try:
+                if team is not None and (team.members or team.requests or self._path.exists()):
+                    write_atomic(self._path, team.encode(), durable=False)
+            except StateError as e:  # the rows are there, so this cannot fail the caller
+                logger.warning("the copy of the roster lags behind: %s", e)
 
 
 def _rest(team: TeamConfig) -> tuple[Any, ...]:
