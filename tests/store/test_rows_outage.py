@@ -21,7 +21,7 @@ from tests.tasks.engines import RowTasks
 if TYPE_CHECKING:
     from teamcli.store.postgres.team_rows import Team
 
-CRASHES = 30 if os.environ.get("TEAMCLI_SOAK") else 2
+CRASHES = 100 if os.environ.get("TEAMCLI_SOAK") else 2
 ENOUGH = 20
 """How much each one does between two crashes."""
 
