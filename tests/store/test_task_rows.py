@@ -145,6 +145,23 @@ def test_a_row_that_the_team_did_not_write_is_left_out_and_reported_once(
     assert "not signed with the team's key" in warnings[0]
 
 
+def test_a_forged_number_of_a_change_hides_nothing(rows: RowTasks, board: StoredBoard) -> None:
+    board.create("lead", "work")
+    warnings: list[str] = []
+    other = StoredBoard(rows.storage(warnings.append), lambda: NAMES)
+    execute(rows, "update task set change = 1000000 where team = %s")
+    execute(
+        rows,
+        "insert into task (team, id, version, change, status, doc, sig)"
+        " values (%s, 9, 1, 2000000, 'pending', '{}', '')",
+    )
+    assert len(other.tasks()) == 1
+    board.update("lead", 1, TaskChange(subject="changed"))
+    board.create("lead", "more")
+    assert [task.subject for task in other.tasks()] == ["changed", "more"]
+    assert len(warnings) == 1
+
+
 def test_a_number_is_not_used_again_after_its_row_is_gone(rows: RowTasks, board: StoredBoard) -> None:
     board.create("lead", "work")
     execute(rows, "delete from task where team = %s")

@@ -24,8 +24,10 @@ from teamcli.tasks.task_file import LARGEST_FILE, LARGEST_ID, Damaged, StoredTas
 
 T = TypeVar("T")
 _NEWS = """
-    select id, version, change, doc, sig from task where team = %(team)s and change > %(known)s order by change
+    select task.id, version, least(change, task_changes), task.doc, sig from task join team on team.id = task.team
+    where task.team = %(team)s and change > %(known)s order by change
 """
+"""The number of a change is not signed. A forged one must not hide those that follow."""
 _NO_FILE = (0, 0, 0, 0)
 
 
@@ -49,6 +51,7 @@ class TaskRows(TaskStorage):
         self._mutex = threading.RLock()
         self._depth = 0
         self._to_report: list[str] = []
+        self._reported: set[int] = set()
         self._rows: dict[int, _Known] = {}
         self._free: set[int] = set()
         self._last_change = -1
@@ -216,9 +219,14 @@ class TaskRows(TaskStorage):
                     raise Damaged(f"it is larger than {LARGEST_FILE:,} bytes")
                 stored = parse_task(doc.encode(), id, Path(f"tasks/{id}.json"))
             except Damaged as e:
-                self._to_report.append(f"the row of task {id} in the database does not count ({e})")
+                self._report(id, f"the row of task {id} in the database does not count ({e})")
             else:
                 self._put(id, _Known(version, doc, stored))
+
+    def _report(self, id: int, problem: str) -> None:
+        if id not in self._reported:
+            self._reported.add(id)
+            self._to_report.append(problem)
 
     def _put(self, id: int, known: _Known) -> None:
         self._rows[id] = known
