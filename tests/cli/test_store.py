@@ -258,6 +258,24 @@ def test_without_a_store_the_doctor_says_nothing_about_one(
     assert "  store  " not in run("doctor")
 
 
+def test_a_team_works_in_files_then_in_a_database_then_in_files_again(program: Program, postgres_url: str) -> None:
+    repository(program.directory)
+    store = {"TEAMCLI_STORE": postgres_url}
+
+    def work(line: str, **variables: str) -> None:
+        done = program.run("--permission-mode", "bypassPermissions", stdin=f"{line}\n/wait\n", env=variables)
+        assert done.code == 0, done.err
+
+    work("spawn alice as coder: tell lead: one")
+    assert program.run("store", "import", env=store).code == 0
+    work("@alice tell lead: two", **store)
+    assert program.run("store", "export", env=store).code == 0
+    work("@alice tell lead: three")
+    mail = [each for each in program.run("inbox", "--json").json_lines if each["type"] == "message"]
+    assert [each["content"] for each in mail] == ["one", "two", "three"]
+    assert [(each["read"], each["foreign"]) for each in mail] == [(True, False), (False, False), (False, False)]
+
+
 def followed(program: Program, *words: str) -> Any:
     """A command that prints until it is ended, as lines."""
     return program.start(*words, stderr=None)
