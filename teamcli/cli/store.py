@@ -162,10 +162,11 @@ def _export(database: Database, url: str, arguments: Namespace) -> None:
     team = _team(database, url, arguments)
     if hosts := database.run(lambda cursor: live_hosts(cursor, team.id)):
         warn(f"the team is running on {', '.join(hosts)}: what it does meanwhile is not in the export")
+    if target.root.name == TEAM_DIR and target.root.parent.is_dir():
+        # Before there is a team: otherwise the next start would take it for someone else's.
+        inspect_project(target.root.parent).claim()
     with _progress("Exporting") as progress:
         aside = export_team(team, target, load_key(home_dir()), arguments.force, progress, warn)
-    if target.root.name == TEAM_DIR:
-        inspect_project(target.root.parent).claim()  # otherwise the next start would take it for someone else's
     print(f"Exported to {target.root}.")
     if aside:
         print(f"What was there is in {aside}.")
@@ -175,6 +176,9 @@ def _import(database: Database, url: str, arguments: Namespace) -> None:
     source = _directory(arguments)
     if not source.has_state:
         raise UsageError(f"{source.root} has no team to import")
+    if source.root.name == TEAM_DIR and not inspect_project(source.root.parent).may_use_state:
+        # The team's key would sign what someone else has put into a repository.
+        raise UsageError(f"{source.root} was made by someone else: agree to it first, with teamcli --trust")
     team = _team(database, url, arguments, create=True)
     with _progress("Importing") as progress:
         aside = Import(team, source, load_key(home_dir()), progress).run()

@@ -72,7 +72,9 @@ class Import:
 
         Raises: StateError
         """
-        source, lock = self._source, LeadLock.take(self._source.lock)
+        source = self._source
+        _refuse_links([source.root, *(source.root / name for name in MOVED)])
+        lock = LeadLock.take(source.lock)
         if lock is None:
             raise StateError(f"teamcli is running in {source.root.parent}: stop it, then import")
         try:
@@ -288,6 +290,7 @@ class Import:
         root = self._source.root
         for path in sorted(path for name in MOVED for path in [root / name, *(root / name).rglob("*")]):
             if path not in self._taken and path.is_file() and is_team_file(str(path.relative_to(root))):
+                _refuse_links([path])
                 self._documents.put_file(cursor, str(path.relative_to(root)), _content(path))
         for path in root.glob("config.json.bad-*"):
             self._documents.put_file(cursor, path.name, _content(path))
@@ -341,9 +344,14 @@ def _files(directory: Path, ending: str) -> list[Path]:
         if not directory.is_dir():
             return []
         found = sorted(path for path in directory.iterdir() if path.name.endswith(ending))
-    if links := [path for path in (directory, *found) if path.is_symlink()]:  # it could point anywhere
-        raise StateError(f"{links[0]} is a symbolic link; remove it")
+    _refuse_links([directory, *found])
     return [path for path in found if path.is_file()]
+
+
+def _refuse_links(paths: Iterable[Path]) -> None:
+    """A cloned repository could point them anywhere."""
+    if links := [path for path in paths if path.is_symlink()]:
+        raise StateError(f"{links[0]} is a symbolic link; remove it")
 
 
 def _archived(directory: Path) -> dict[str, dict[int, Path]]:

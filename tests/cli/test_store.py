@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from teamcli.cli.main import SUBCOMMANDS
+from teamcli.config.project import inspect_project
 from teamcli.errors import TeamcliError
 from teamcli.storage.team_dir import TeamDir
 from teamcli.store.location import root_commit
@@ -19,7 +20,7 @@ from teamcli.store.postgres.leases import Host
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows
-from tests.support.file_team import KEY, make_team, repository
+from tests.support.file_team import KEY, git, make_team, repository
 from tests.support.postgres import PASSWORD
 from tests.support.program import Program
 from tests.support.waiting import wait_until
@@ -49,6 +50,7 @@ def here(tmp_path: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatc
     (clean_environment / ".teamcli").mkdir(0o700)
     (clean_environment / ".teamcli" / "key").write_bytes(KEY)
     directory = repository(tmp_path / "work")
+    inspect_project(directory).claim()
     make_team(directory / ".team")
     monkeypatch.chdir(directory)
     monkeypatch.setenv("TEAMCLI_STORE", postgres_url)
@@ -216,6 +218,21 @@ def test_what_is_exported_is_known_as_the_users_own(stored: Path, run: Run, monk
     monkeypatch.delenv("TEAMCLI_STORE")
     assert "alice" in run("team")
     assert TeamDir(stored / ".team").read_owner_token()
+
+
+def test_a_team_that_someone_else_has_made_is_not_imported(here: Path, run: Run) -> None:
+    (here / ".team" / ".owner").unlink()
+    assert "was made by someone else" in run("store", "import")
+    assert TeamDir(here / ".team").has_state
+
+
+def test_what_is_exported_to_a_new_clone_is_known_as_the_users_own(
+    stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "clone", "-q", str(stored), "clone")
+    monkeypatch.chdir(tmp_path / "clone")
+    run("store", "export")
+    assert inspect_project(tmp_path / "clone").may_use_state
 
 
 def test_a_directory_without_a_team_is_not_imported(here: Path, run: Run, tmp_path: Path) -> None:

@@ -203,6 +203,19 @@ def test_an_import_that_was_cut_off_before_its_files_moved_is_completed(
     assert (rows(team), source.has_state) == (found, False)
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "inbox/bob.jsonl", "inbox/x.txt", "transcripts", "tasks/9.json"])
+def test_a_link_is_not_imported(team: Any, tmp_path: Path, name: str) -> None:
+    source = make_team(tmp_path / "one" / ".team")
+    link, outside = source.root / name, tmp_path / "outside"
+    if link.exists():
+        link.rename(outside)
+    else:
+        outside.write_text("secret\n")
+    link.symlink_to(outside)
+    with pytest.raises(StateError, match="symbolic link"):
+        Import(team, source, KEY).run()
+
+
 def test_a_team_that_is_not_empty_is_not_imported_into(team: Any, tmp_path: Path) -> None:
     Import(team, make_team(tmp_path / "one" / ".team"), KEY).run()
     second = make_team(tmp_path / "two" / ".team")
