@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from teamcli import __version__
 from teamcli.claude_code.flags import mode_of, translate
 from teamcli.cli.claude_options import add_claude_options, read_claude_options, unknown_option
+from teamcli.cli.parsing import (
+    Parser,
+    at_least_one,
+    dollars,
+    enter_directory,
+    looking_parser,
+    parse,
+    subparser,
+)
 from teamcli.cli.streams import abandon_standard_output, prepare_standard_streams
 from teamcli.config.options import ExitStatus, Mode, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
@@ -49,7 +56,7 @@ def _subcommand(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _run_agent(options: Options) -> int:
-    _enter(options.cwd)
+    enter_directory(options.cwd)
     if options.resume == "":
         return _print_sessions()
     from teamcli.app import run as app  # late: `--help` and usage errors do not need it
@@ -57,26 +64,16 @@ def _run_agent(options: Options) -> int:
     return app.run_headless(options) if options.headless else app.run_repl(options)
 
 
-def _enter(directory: Path | None) -> None:
-    try:
-        if directory is not None:
-            os.chdir(directory)
-    except OSError as e:
-        raise UsageError(f"--cwd: cannot enter {directory}: {e.strerror}") from e
-    try:
-        Path.cwd()
-    except OSError as e:
-        raise UsageError("the current directory no longer exists; change to another one") from e
-
-
 def _doctor(argv: Sequence[str]) -> int:
-    parser = _looking("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix what is wrong.")
+    parser = looking_parser(
+        "doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix what is wrong."
+    )
     parser.add_argument(
         "--explain",
         metavar="COMMAND",
         help="say whether bash would run COMMAND here, and how to write it so that a rule applies",
     )
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     # Late, as in the other subcommands: `--help` and usage errors load nothing, and each loads only its own needs.
     from teamcli.cli.doctor import explain, run_doctor
 
@@ -84,14 +81,14 @@ def _doctor(argv: Sequence[str]) -> int:
 
 
 def _sessions(argv: Sequence[str]) -> int:
-    _parse(_subparser("sessions", "List this directory's lead sessions, newest first."), argv)
+    parse(subparser("sessions", "List this directory's lead sessions, newest first."), argv)
     return _print_sessions()
 
 
 def _team(argv: Sequence[str]) -> int:
-    parser = _looking("team", "Show this directory's team, running or not. Changes nothing.")
+    parser = looking_parser("team", "Show this directory's team, running or not. Changes nothing.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.team import open_snapshot, show_team
 
     with open_snapshot(arguments.store, arguments.team) as snapshot:
@@ -99,20 +96,20 @@ def _team(argv: Sequence[str]) -> int:
 
 
 def _up(argv: Sequence[str]) -> int:
-    parser = _subparser("up", "Let the members of .team/team.toml join this directory's team. Calls no model.")
+    parser = subparser("up", "Let the members of .team/team.toml join this directory's team. Calls no model.")
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.app.up import run_up
 
     return run_up(arguments.trust)
 
 
 def _inbox(argv: Sequence[str]) -> int:
-    parser = _looking("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
+    parser = looking_parser("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="whose inbox (default: lead)")
     parser.add_argument("--unread", action="store_true", help="only unread messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.team import open_snapshot, show_inbox
 
     with open_snapshot(arguments.store, arguments.team) as snapshot:
@@ -120,10 +117,12 @@ def _inbox(argv: Sequence[str]) -> int:
 
 
 def _send(argv: Sequence[str]) -> int:
-    parser = _looking("send", "Send a message to an agent. A running team reacts at once; otherwise the message waits.")
+    parser = looking_parser(
+        "send", "Send a message to an agent. A running team reacts at once; otherwise the message waits."
+    )
     parser.add_argument("name", metavar="NAME", help="a teammate, or lead")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="the message")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.team import open_snapshot, send
 
     with open_snapshot(arguments.store, arguments.team) as snapshot:
@@ -131,12 +130,12 @@ def _send(argv: Sequence[str]) -> int:
 
 
 def _log(argv: Sequence[str]) -> int:
-    parser = _looking("log", "Show the timeline: what each agent did, said and cost.")
+    parser = looking_parser("log", "Show the timeline: what each agent did, said and cost.")
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing new events, until Ctrl-C")
-    parser.add_argument("-n", type=_at_least_one, metavar="N", help="start with the last N events (default: all)")
+    parser.add_argument("-n", type=at_least_one, metavar="N", help="start with the last N events (default: all)")
     parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and its messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.team import open_snapshot, show_log
 
     with open_snapshot(arguments.store, arguments.team, arguments.follow) as snapshot:
@@ -144,12 +143,12 @@ def _log(argv: Sequence[str]) -> int:
 
 
 def _watch(argv: Sequence[str]) -> int:
-    parser = _looking("watch", "Watch an agent at work, or all of them, until Ctrl-C. Changes nothing.")
+    parser = looking_parser("watch", "Watch an agent at work, or all of them, until Ctrl-C. Changes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a teammate, or lead (default: everyone)")
     parser.add_argument("--verbose", action="store_true", help="also show thoughts and the output of calls")
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
     parser.add_argument("--tmux", action="store_true", help="open a tmux pane for each teammate, or for NAME")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     if arguments.tmux:
         from teamcli.cli.tmux import open_panes
 
@@ -162,12 +161,12 @@ def _watch(argv: Sequence[str]) -> int:
 
 
 def _tasks(argv: Sequence[str]) -> int:
-    parser = _looking("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
+    parser = looking_parser("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
     parser.add_argument("words", nargs="*", metavar="N | add TEXT | done N", help="which task, or what to do")
     parser.add_argument("--owner", default="", metavar="NAME", help="with add: who gets the task")
     parser.add_argument("--blocked-by", default="", metavar="N,…", help="with add: the tasks that must be done first")
     parser.add_argument("--json", action="store_true", help="print an array of the tasks as their files hold them")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.tasks import run_tasks
     from teamcli.cli.team import open_snapshot
 
@@ -176,10 +175,10 @@ def _tasks(argv: Sequence[str]) -> int:
 
 
 def _merge(argv: Sequence[str]) -> int:
-    parser = _subparser("merge", "Merge the branch of a teammate that works in its own worktree, after the gate.")
+    parser = subparser("merge", "Merge the branch of a teammate that works in its own worktree, after the gate.")
     parser.add_argument("name", metavar="NAME", help="the teammate")
     parser.add_argument("-m", "--message", default="", metavar="TEXT", help="for what it has not committed")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.merge import merge
 
     return merge(arguments.name, arguments.message)
@@ -188,7 +187,7 @@ def _merge(argv: Sequence[str]) -> int:
 def _mcp(argv: Sequence[str]) -> int:
     # Everything after `--` is the command of a server, also words that look like options.
     end = list(argv).index("--") if "--" in argv else len(argv)
-    parser = _subparser(
+    parser = subparser(
         "mcp", "List, show, add or remove MCP servers: list, get NAME, add NAME -- COMMAND, remove NAME."
     )
     parser.add_argument("verb", choices=("list", "get", "add", "remove"), help="what to do (default: list)", nargs="?")
@@ -198,7 +197,7 @@ def _mcp(argv: Sequence[str]) -> int:
     parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="with add: a variable")
     parser.add_argument("-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="with add, http")
     parser.add_argument("-s", "--scope", choices=("local", "project", "user"), help="which file (default: local)")
-    arguments = _parse(parser, argv[:end])
+    arguments = parse(parser, argv[:end])
     if arguments.verb not in (None, "list") and not arguments.name:
         raise UsageError(f"teamcli mcp {arguments.verb} needs the name of a server (try teamcli mcp --help)")
     from teamcli.cli import mcp
@@ -215,18 +214,16 @@ def _mcp(argv: Sequence[str]) -> int:
 
 
 def _worker(argv: Sequence[str]) -> int:
-    parser = _subparser("worker", "Run members of a team in a database on this machine, in this clone.")
+    parser = subparser("worker", "Run members of a team in a database on this machine, in this clone.")
     parser.add_argument("--store", default="", metavar="URL", help="the team's PostgreSQL database (or TEAMCLI_STORE)")
     parser.add_argument("--team", default="", metavar="NAME", help="which team of the store (default: default)")
     parser.add_argument("--name", default="", metavar="HOST", help="what this host is called (default: the machine)")
-    parser.add_argument(
-        "--slots", type=_at_least_one, default=8, metavar="N", help="run at most N members (default: 8)"
-    )
+    parser.add_argument("--slots", type=at_least_one, default=8, metavar="N", help="run at most N members (default: 8)")
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
     parser.add_argument("--offline", action="store_true", help="use the embedded model, whatever is configured")
     parser.add_argument("--permission-mode", choices=[mode.value for mode in Mode], type=mode_of, help="as of teamcli")
     parser.add_argument("--debug", action="store_true", help="write a detailed log to .team/logs/")
-    given = _parse(parser, argv)
+    given = parse(parser, argv)
     from teamcli.app.worker import run_worker
 
     names = ("store", "team", "trust", "offline", "permission_mode", "debug")
@@ -234,14 +231,16 @@ def _worker(argv: Sequence[str]) -> int:
 
 
 def _store(argv: Sequence[str]) -> int:
-    parser = _looking("store", "The database behind teams: create its tables, list, delete, export or import teams.")
+    parser = looking_parser(
+        "store", "The database behind teams: create its tables, list, delete, export or import teams."
+    )
     verbs = ("migrate", "teams", "export", "import", "delete", "roles")
     parser.add_argument("verb", choices=verbs, help="what to do; roles prints SQL for roles with few rights")
     parser.add_argument("directory", nargs="?", metavar="DIR", help="with export and import: where (default: ./.team)")
     parser.add_argument("--force", action="store_true", help="with export: move a team aside that is there")
     parser.add_argument("--yes", action="store_true", help="with delete: do not ask")
     parser.add_argument("--json", action="store_true", help="with teams: print one JSON object per line")
-    arguments = _parse(parser, argv)
+    arguments = parse(parser, argv)
     from teamcli.cli.store import run_store
 
     return run_store(arguments)
@@ -249,7 +248,7 @@ def _store(argv: Sequence[str]) -> int:
 
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
-    parser = _Parser(
+    parser = Parser(
         prog="teamcli demo",
         description="Watch a team of two at work, on the embedded model, in a scratch directory.",
         allow_abbrev=False,
@@ -258,29 +257,6 @@ def _demo(argv: Sequence[str]) -> int:
     from teamcli.cli.demo import run_demo
 
     return run_demo()
-
-
-def _subparser(name: str, description: str) -> _Parser:
-    parser = _Parser(prog=f"teamcli {name}", description=description, allow_abbrev=False)
-    parser.add_argument("--cwd", type=Path, metavar="DIR", help="use this directory")
-    return parser
-
-
-def _looking(name: str, description: str) -> _Parser:
-    """For commands that also work on a team in a database."""
-    parser = _subparser(name, description)
-    parser.add_argument("--store", metavar="URL", help="the database of the team (default: TEAMCLI_STORE)")
-    parser.add_argument("--team", default="", metavar="NAME", help="which team of the database")
-    return parser
-
-
-def _parse(parser: _Parser, argv: Sequence[str]) -> argparse.Namespace:
-    """Raises: UsageError."""
-    # parse_intermixed_args does not know that only operands follow `--`
-    parse = parser.parse_args if "--" in argv else parser.parse_intermixed_args
-    arguments = parse(list(argv))
-    _enter(arguments.cwd)
-    return arguments
 
 
 def _print_sessions() -> int:
@@ -308,11 +284,6 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "demo": _demo,
     "doctor": _doctor,
 }
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (try {self.prog} --help)")
 
 
 def parse_options(argv: Sequence[str]) -> Options:
@@ -344,8 +315,8 @@ def _is_our_tool(name: str) -> bool:
     return name in {tool.name for tool in ALL_TOOLS}
 
 
-def _agent_parser() -> _Parser:
-    parser = _Parser(
+def _agent_parser() -> Parser:
+    parser = Parser(
         prog="teamcli",
         usage="teamcli [OPTIONS] [PROMPT]\n       teamcli -p [OPTIONS] [PROMPT]\n       teamcli "
         + " | ".join(SUBCOMMANDS),
@@ -375,8 +346,8 @@ def _agent_parser() -> _Parser:
     allowed = "run these without asking: 'bash(git status:*),edit_file(src/**)'"
     several("--allowedTools", dest="allowed_tools", metavar="RULES", help=allowed)
     several("--disallowedTools", dest="disallowed_tools", metavar="RULES", help="refuse these in every mode")
-    add("--max-turns", type=_at_least_one, metavar="N", help="stop any agent after N model calls")
-    add("--max-budget-usd", type=_dollars, metavar="X", help="stop when the whole team has cost X dollars")
+    add("--max-turns", type=at_least_one, metavar="N", help="stop any agent after N model calls")
+    add("--max-budget-usd", type=dollars, metavar="X", help="stop when the whole team has cost X dollars")
     add("-c", "--continue", dest="continue_last", action="store_true", help="resume the last session of this directory")
     add("-r", "--resume", nargs="?", const="", metavar="ID", help="resume session ID; without an ID, list the sessions")
     add("--output-format", choices=("text", "json", "stream-json"), help="with -p: the format of the output")
@@ -397,20 +368,3 @@ def _agent_parser() -> _Parser:
     add("-V", "--version", action="version", version=f"teamcli {__version__}")
     add_claude_options(parser)
     return parser
-
-
-def _at_least_one(text: str) -> int:
-    value = int(text) if text.isdecimal() and len(text) < 19 else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not '{text}'")
-    return value
-
-
-def _dollars(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be an amount of dollars above 0, not '{text}'")
-    return value
