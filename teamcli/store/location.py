@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from teamcli.config.settings import read_settings_file
 from teamcli.errors import ConfigError, StateError, UsageError
+from teamcli.exec.programs import Programs
 from teamcli.storage.files import make_private_dir, write_atomic
 from teamcli.team.signing import KEY_BYTES, read_key
 from teamcli.text.redaction import register_secrets
@@ -87,11 +88,10 @@ def root_or_nothing(directory: Path, name: str) -> str:
 
 
 def _git(directory: Path, *arguments: str) -> str:
-    import shutil  # only here: most runs need none of them
-    import subprocess
+    import subprocess  # only here: most runs do not need it
 
-    program = shutil.which("git")
-    if program is None or Path(program).resolve().is_relative_to(directory.resolve()):
+    program = Programs(writable=[directory.resolve()]).find("git")
+    if program is None:
         raise ConfigError("a team in a database is known by its git repository, and git was not found: install it")
     # Variables such as GIT_DIR would lead git to another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

@@ -22,7 +22,7 @@ class SpawnTeammateInput(NamedTuple):
     plan: Annotated[bool, "It cannot write before you approve its plan"] = False
     worktree: Annotated[bool, "It works in its own checkout, on the branch team/NAME"] = False
     claims: Annotated[bool, "When idle, it takes free tasks from the board"] = False
-    host: Annotated[str, "Of a team on several machines: a host's name, or any"] = ""
+    host: str = ""
 
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, call: CallContext) -> ToolOutput:

@@ -94,6 +94,7 @@ def test_only_these_modules_start_processes() -> None:
         "exec/host_process.py",
         "exec/supervisor/processes.py",
         "exec/supervisor/serve.py",
+        "store/location.py",
         "ui/terminal/pager.py",
         "workspace/search/engine.py",
     }
