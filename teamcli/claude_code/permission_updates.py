@@ -63,15 +63,19 @@ def rule_updates(updates: Any) -> list[RuleUpdate]:
 
 def new_mode(updates: Any) -> str:
     """The permission mode that a program wants to switch to; empty if it wants none."""
-    modes = [str(each.get("mode", "")) for each in _objects(updates) if each.get("type") == "setMode"]
+    modes = _modes(updates)
     return modes[-1] if modes else ""
+
+
+def _modes(updates: Any) -> list[str]:
+    return [str(each.get("mode", "")) for each in _objects(updates) if each.get("type") == "setMode"]
 
 
 def read_updates(raw: Any) -> tuple[tuple[str, ...], str]:
     """What a hook may change: the rules that it adds to allow calls, and the mode that it chooses; empty for none."""
-    mode = mode_of(new_mode(raw))
+    modes = [mode for mode in map(mode_of, _modes(raw)) if mode in _MODES_OF_HOOKS]
     rules = tuple(update.rule for update in rule_updates(raw) if update.behavior == "allow")
-    return rules, mode if mode in _MODES_OF_HOOKS else ""
+    return rules, modes[-1] if modes else ""
 
 
 def _text(rule: Mapping[str, Any]) -> str:
