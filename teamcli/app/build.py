@@ -244,7 +244,7 @@ def assemble(
     roster = open_roster(dir, engine, events, settings.limits.shutdown_seconds, notes)
     bus = engine.open_bus(warn, look)
     resources.callback(bus.close)
-    agents = RunningAgents(engine.others(roster, bus))
+    agents = RunningAgents(engine.others(roster, bus, lambda: parts.tasks))
 
     def wake(agent: str, text: str) -> bool:
         return report_hook(agents, parts.outbox, agent, text)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from teamcli.cancel import CancelScope
     from teamcli.storage.log import Log
     from teamcli.tasks.storage import TaskStorage
-    from teamcli.team.remote_teammate import OtherHosts
+    from teamcli.team.remote_teammate import OtherHosts, TaskPort
     from teamcli.team.roster import Roster
 
 
@@ -65,7 +65,7 @@ class Engine(Protocol):
     def shared_ask(self, ask: Ask) -> Ask:
         """How members of this process ask a person, if `ask` puts a question to the user of this process."""
 
-    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
 
 
@@ -118,7 +118,7 @@ class FileEngine:
     def shared_ask(self, ask: Ask) -> Ask:
         return ask
 
-    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
         return None
 
 

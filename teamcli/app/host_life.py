@@ -82,7 +82,7 @@ class HostLife:
                 "member": lambda: self._roster_changed(what),
                 "request": lambda: self._roster_changed(what),
                 "task": self._board.look_again,
-                "host": self.hosting.look,
+                "host": self._look_again,  # one that has died may not have announced its last changes
                 "question": lambda: self._engine.question_changed(name),
             }.get(kind, lambda: None)
         )

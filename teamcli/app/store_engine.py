@@ -31,7 +31,7 @@ from teamcli.team.inbox_state import Position
 from teamcli.team.manager import ANY_HOST, PlacementPort, TeammateManager
 from teamcli.team.message import LEAD, Message, MessageType, new_id
 from teamcli.team.message_bus import MessageBus
-from teamcli.team.remote_teammate import Order, OtherHosts
+from teamcli.team.remote_teammate import Order, OtherHosts, TaskPort
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import Member
 
@@ -147,9 +147,9 @@ class StoreEngine:
         else:
             self._sent.changed(id)
 
-    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts:
         assert isinstance(bus, PostgresBus)
-        return OtherHosts(roster, _Orders(self, bus), self.is_here)
+        return OtherHosts(roster, _Orders(self, bus), tasks, self.is_here)
 
 
 class _Placement:
@@ -190,6 +190,9 @@ class _Orders:
 
     def has_unread(self, name: str) -> bool:
         return self._bus.has_unread(name, Position(read_position(self._engine.team, name)))
+
+    def is_running(self, name: str) -> bool:
+        return name in self._engine.host.holders()
 
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
         with self._engine.changed:

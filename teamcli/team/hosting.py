@@ -6,6 +6,7 @@ It takes members that no host runs, and hands its own over when it leaves.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,13 @@ from teamcli.errors import LeaseLost, TeamcliError
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
-from teamcli.team.roster import Member, Status
+from teamcli.team.roster import Member
 
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
 CLOSING_SECONDS = 2.0
+RETRY_SECONDS = 30.0
+"""After this time, a host tries again to run a member that it could not run."""
 MOVED = (
     "[You run on the host '{host}' now; '{earlier}' is gone or has handed you over. Your checkout starts at the last"
     " commit of your branch that was pushed: look at what is there before you continue.]"
@@ -75,6 +78,10 @@ class Hosting:
         self._cancel = cancel
         self._has_lead = has_lead
         self._is_leaving = False
+        self._failed_at: dict[str, float] = {}
+        """When members could not be run here."""
+        self._stuck: set[str] = set()
+        """Members that are taken and do not run."""
         self._wakes = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hosting", daemon=True)
 
@@ -89,11 +96,14 @@ class Hosting:
     def lost(self, names: Sequence[str]) -> None:
         """Other hosts run these now: end them here, without a trace."""
         for name in names:
-            if teammate := self._team.agents.remove(name):
-                teammate.hand_over(at_once=True)
-                teammate.dismiss()
+            self._end(name)
         if LEAD in names:
             self._cancel.cancel("another teamcli leads this team now")
+
+    def _end(self, name: str) -> None:
+        if teammate := self._team.agents.remove(name):
+            teammate.hand_over(at_once=True)
+            teammate.dismiss()
 
     def obey(self, name: str, order: str, text: str) -> None:
         """Raises: TeamcliError"""
@@ -153,11 +163,13 @@ class Hosting:
             free = self._leases.slots - sum(mate.member.host != "" for mate in self._team.agents.teammates)
             if free <= 0 or self._cancel.cancelled:
                 return
-            if member.name not in holders and self._is_for_this_host(member, others):
+            if (member.name not in holders or member.name in self._stuck) and self._is_for_this_host(member, others):
                 self._take(member)
 
     def _is_movable(self, member: Member) -> bool:
-        return bool(member.host) and self._team.agents.teammate(member.name) is None
+        failed_at = self._failed_at.get(member.name, -math.inf)
+        is_due = time.monotonic() > failed_at + RETRY_SECONDS
+        return bool(member.host) and is_due and self._team.agents.teammate(member.name) is None
 
     def _is_for_this_host(self, member: Member, others: Sequence[OtherHost]) -> bool:
         if member.host == self._leases.name:
@@ -169,17 +181,25 @@ class Hosting:
 
     def _take(self, member: Member) -> None:
         if not self._leases.take(member.name):
+            self._stuck.discard(member.name)
             return
+        self._stuck.add(member.name)
         try:
             self.bring_here(member.name)
+            self._stuck.discard(member.name)
         except LeaseLost:
             logger.info("%s was taken by another host", member.name)
-        except TeamcliError as e:
+        except Exception as e:  # boundary: a member that is held and does not run would wait forever
             if self._cancel.cancelled:
                 return
+            if not isinstance(e, TeamcliError):
+                logger.exception("%s cannot run here", member.name)
+            self._failed_at[member.name] = time.monotonic()
+            self._end(member.name)
             self._team.outbox.warn(member.name, f"{member.name} cannot run on '{self._leases.name}': {e}")
             self._team.roster.update(member.name, error=str(e))
             self._leases.give_up(member.name)
+            self._stuck.discard(member.name)
 
     def bring_here(self, name: str) -> None:
         """Run a member whose lease this process holds.
@@ -190,10 +210,8 @@ class Hosting:
         earlier = member.runs_on
         has_moved = earlier not in ("", self._leases.name)
         note = MOVED.format(host=self._leases.name, earlier=earlier) if has_moved else ""
-        teammate = self._team.take_over(name, note)
+        self._team.take_over(name, note)
         self._team.roster.update(name, runs_on=self._leases.name, error="")
-        if member.status in (Status.WORKING, Status.SPAWNING):
-            teammate.resume()
 
 
 class LeadsMembers:

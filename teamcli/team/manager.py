@@ -342,8 +342,9 @@ class TeammateManager:
             else:
                 teammate.wake()
 
-    def take_over(self, name: str, note: str) -> Teammate:
-        """Run a member here that another host has run, or nobody yet. `note` is added to its conversation.
+    def take_over(self, name: str, note: str) -> None:
+        """Run a member here that another host has run, or nobody yet. `note` is added to its conversation. What it was
+        working on continues.
 
         Raises: TeamcliError
         """
@@ -352,13 +353,15 @@ class TeammateManager:
         teammate = self._factory.build_teammate(self, member, None)
         if note and teammate.agent.conversation.messages:
             teammate.agent.conversation.add_user([text_block(note)])
-        self._start(teammate)
         teammate.report_again()
+        self.tasks.taken_over(name)
         if member.interrupted or member.paused:
             teammate.stay_stopped()
+        elif member.status in (Status.WORKING, Status.SPAWNING):
+            teammate.resume()  # before its thread starts, which would find nothing to do and turn idle
         else:
             teammate.wake()
-        return teammate
+        self._start(teammate)
 
     def _restore(self, member: Member) -> None:
         terms = dict(changed_terms(member, planned)) if (planned := self._file.find(member.name)) else {}

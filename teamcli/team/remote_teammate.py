@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -35,17 +35,35 @@ class HostPort(Protocol):
     def has_unread(self, name: str) -> bool:
         """Raises: StateError"""
 
+    def is_running(self, name: str) -> bool:
+        """Whether a living host runs this member.
+
+        Raises: StateError
+        """
+
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
         """Wait until the roster says so; false if the time is up."""
 
 
-class RemoteTeammate:
-    """Does what a `Teammate` does for those who steer it. Its work is known only from the roster."""
+class TaskPort(Protocol):
+    """What the board says about members on other hosts."""
 
-    def __init__(self, name: str, roster: Roster, hosts: HostPort) -> None:
+    @property
+    def has_new(self) -> bool:
+        """Whether there is a free task that nobody has had yet."""
+
+    def held(self, name: str) -> Sequence[object]:
+        """The member's tasks in progress."""
+
+
+class RemoteTeammate:
+    """Does what a `Teammate` does for those who steer it. Its work is known only from the roster and the board."""
+
+    def __init__(self, name: str, roster: Roster, hosts: HostPort, tasks: Callable[[], TaskPort]) -> None:
         self.name = name
         self._roster = roster
         self._hosts = hosts
+        self._tasks = tasks
 
     @property
     def member(self) -> Member:
@@ -60,8 +78,16 @@ class RemoteTeammate:
         member = self.member
         if member.status in (Status.SPAWNING, Status.WORKING):
             return False
-        is_stopped = member.paused or member.interrupted or not member.is_active
-        return is_stopped or not self._hosts.has_unread(self.name)
+        if member.paused or member.interrupted or not member.is_active:
+            return True
+        return not self._hosts.has_unread(self.name) and not self._will_take_task(member)
+
+    def _will_take_task(self, member: Member) -> bool:
+        if not member.claims or member.error or member.waiting_for:
+            return False
+        tasks = self._tasks()
+        # A host may die between a claim and the turn that begins with it: the next host finds the task.
+        return tasks.has_new or (bool(tasks.held(self.name)) and not self._hosts.is_running(self.name))
 
     @property
     def is_waiting(self) -> bool:
@@ -117,18 +143,21 @@ class RemoteTeammate:
 class OtherHosts:
     """The members that this process does not run itself."""
 
-    def __init__(self, roster: Roster, hosts: HostPort, is_here: Callable[[Member], bool]) -> None:
+    def __init__(
+        self, roster: Roster, hosts: HostPort, tasks: Callable[[], TaskPort], is_here: Callable[[Member], bool]
+    ) -> None:
         """`is_here` says of a member whether it is for this process to run it."""
         self._roster = roster
         self._hosts = hosts
+        self._tasks = tasks
         self._is_here = is_here
 
     def teammate(self, name: str) -> RemoteTeammate | None:
         member = self._roster.find(name)
         if member is None or not member.is_active or self._is_here(member):
             return None
-        return RemoteTeammate(member.name, self._roster, self._hosts)
+        return RemoteTeammate(member.name, self._roster, self._hosts, self._tasks)
 
     def teammates(self) -> list[RemoteTeammate]:
         elsewhere = [each for each in self._roster.members() if each.is_active and not self._is_here(each)]
-        return [RemoteTeammate(member.name, self._roster, self._hosts) for member in elsewhere]
+        return [RemoteTeammate(member.name, self._roster, self._hosts, self._tasks) for member in elsewhere]

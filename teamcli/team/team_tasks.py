@@ -58,9 +58,10 @@ class TeamTasks:
         self._problem = ""
         """What was reported last."""
         self._free: frozenset[int] = frozenset()
+        self._has_new = False
         self._held: Mapping[str, Sequence[Task]] = {}
         self._from_before: frozenset[str] = frozenset()
-        """The assignments that were in progress when the program started."""
+        """The assignments that were in progress when this process began to run their owners."""
 
     # What happens
 
@@ -117,6 +118,12 @@ class TeamTasks:
             return f"{member.name} is not started"
         return f"{member.name} is paused and reads it when the user resumes it" if member.paused else ""
 
+    def taken_over(self, name: str) -> None:
+        """This process runs a member that another host has run. Like after a restart, what it holds may not have
+        reached its conversation."""
+        self._try(self._settle)
+        self._from_before |= {assignment_id(task) for task in self.held(name)}
+
     def left(self, name: str) -> None:
         """A member was shut down or forgotten: its unfinished tasks are free again."""
         self._try(lambda board: board.release(name))
@@ -125,6 +132,11 @@ class TeamTasks:
 
     def held(self, name: str) -> Sequence[Task]:
         return self._held.get(name, ())
+
+    @property
+    def has_new(self) -> bool:
+        """Whether there is a free task that nobody has had yet."""
+        return self._has_new
 
     def is_from_before(self, task: Task) -> bool:
         return assignment_id(task) in self._from_before
@@ -185,6 +197,7 @@ class TeamTasks:
                 held.setdefault(task.owner, []).append(task)
         self._held = held
         self._free = frozenset(task.id for task in ready if task.is_free)
+        self._has_new = any(task.is_free and not task.assigned for task in ready)
 
     def _assigned(self, ready: Iterable[Task]) -> list[Task]:
         """The tasks that their owners are to begin."""

@@ -14,7 +14,7 @@ from teamcli.agent.limits import MAX_TURNS
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, LimitReached, TeamcliError, ToolError
+from teamcli.errors import Cancelled, LeaseLost, LimitReached, TeamcliError, ToolError
 from teamcli.llm.types import Preamble
 from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
@@ -336,8 +336,8 @@ class Teammate(AgentThread):
         try:
             self._begin_work(turn, before)
             ended = run_turn(self.agent, prompt, turn, self._incoming)
-            if self._is_handed_over:
-                self.scope.cancel("handed over to another host")
+            if self._is_handed_over or isinstance(ended.error, LeaseLost):
+                self.hand_over(at_once=True)
                 return False
             self._state = ThreadState.REPORTING
             self._conclude(ended, turn)
@@ -458,9 +458,15 @@ class Teammate(AgentThread):
             self._roster.transition(self.name, Status.IDLE, **fields)
 
     def _on_idle(self) -> None:
+        # An earlier host may have died between the end of its work and this.
+        if not self.scope.cancelled and not self._is_handed_over and not self.has_work:
+            self._turn_idle()
         self._team.quiescence.teammate_idle()
 
     def _on_failure(self, error: Exception) -> None:
+        if self._is_handed_over or isinstance(error, LeaseLost):  # another host knows how its work stands
+            self.hand_over(at_once=True)
+            return
         self._state = ThreadState.REPORTING
         try:
             self._turn_idle(error=str(error))

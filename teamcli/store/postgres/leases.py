@@ -162,6 +162,8 @@ class Host:
         epoch = self._team.database.run(act)
         if epoch is not None:
             self._fence.hold(agent, epoch)
+            if epoch > 1:
+                self._team.database.notify(self._team.topic("host"))
         return epoch is not None
 
     def give_up(self, agent: str) -> None:
