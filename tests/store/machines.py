@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.program import Program, Ran
@@ -84,9 +85,15 @@ class Machines:
         """The lead, with -p."""
         return self.lead.run("-p", *arguments, *BYPASS)
 
-    def worker(self, name: str, *arguments: str, permissions: tuple[str, ...] = BYPASS) -> Worker:
+    def worker(
+        self,
+        name: str,
+        *arguments: str,
+        permissions: tuple[str, ...] = BYPASS,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> Worker:
         place = self.base / name
-        program = Program(place, self.lead.home, self.lead.url, variables=self.lead.variables)
+        program = Program(place, self.lead.home, self.lead.url, variables={**self.lead.variables, **variables})
         if not place.exists():
             self._clone(name, self.lead.home)
         line = ("worker", "--name", name, *permissions, *arguments)
