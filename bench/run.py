@@ -83,6 +83,7 @@ def main() -> int:
         message_bus,
         tasks,
         team,
+        machines,
         mcp,
         terminal,
         worktrees,  # last: the disk is still busy with its files afterwards, and others wait for the disk
@@ -191,6 +192,13 @@ def tasks(effort: Effort) -> list[Figure]:
 
 def team(effort: Effort) -> list[Figure]:
     from bench.team import rows
+
+    return [Figure(*row) for row in rows(effort.is_quick)]
+
+
+def machines(effort: Effort) -> list[Figure]:
+    """Of a team in a database; empty without a server."""
+    from bench.machines import rows
 
     return [Figure(*row) for row in rows(effort.is_quick)]
 

@@ -129,11 +129,11 @@ class Team:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def spawn(self, *names: str) -> None:
+    def spawn(self, *names: str, worktree: bool = False, host: str = "") -> None:
         from teamcli.tools.base.context import SpawnRequest
 
         for name in names:
-            self._session.team.spawn(SpawnRequest(name, "worker", "go"))
+            self._session.team.spawn(SpawnRequest(name, "worker", "go", worktree=worktree, host=host))
 
     def say(self, name: str, text: str) -> None:
         self._session.team.say(name, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import bus, mcp, tasks, team, terminal
+from bench import bus, machines, mcp, tasks, team, terminal
 from bench.bus import BUS, BY_HAND, Way
 from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
 from bench.run import Figure, print_table
@@ -46,6 +46,15 @@ def test_the_figures_of_a_team_are_measured() -> None:
 def test_workers_that_never_reach_their_tool_yield_no_figure() -> None:
     with pytest.raises(RuntimeError, match="threads ended with 1"):
         team.run("threads", team.OK, 1, 1)
+
+
+def test_the_figures_of_a_team_in_a_database_are_measured() -> None:
+    if why := machines.why_not():
+        pytest.skip(why)
+    counts = machines.Counts(wakes=5, sends=5, members=4, turns=2, rounds=1, idlers=4, idle_seconds=0.2, workers=2)
+    rows = machines.rows(counts=counts)
+    assert len(rows) == 6
+    assert all(ours >= 0 for _, ours, *_ in rows)
 
 
 def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

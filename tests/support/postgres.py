@@ -60,8 +60,10 @@ def _number(version: str) -> int:
 class Server:
     """One server, in the directory that it is given. `start` and `stop` may alternate."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **settings: str) -> None:
+        """`settings` are those of PostgreSQL that are not the usual ones here."""
         self.directory = directory
+        self._settings = {**_SETTINGS, **settings}
         self._data = directory / "pg" / "data"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -75,7 +77,7 @@ class Server:
         (self._data / "pg_hba.conf").write_text(_HBA)
 
     def start(self) -> None:
-        settings = (part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}"))
+        settings = (part for name, value in self._settings.items() for part in ("-c", f"{name}={value}"))
         self._process = self._popen("postgres", "-D", self._data, "-k", self._data.parent, *settings)
         wait_until(lambda: self._is_ready() or self._process is None or self._process.poll() is not None)
         assert self._is_ready(), (self._data.parent / "log").read_text()
@@ -144,7 +146,7 @@ def _supervise(directory: Path) -> None:
     server = Server(directory)
     server.create()
     server.start()
-    _prepare(server)
+    prepare(server)
     (directory / "ready").touch()
     with (directory / "users").open() as users:
         fcntl.flock(users, fcntl.LOCK_EX)
@@ -152,7 +154,7 @@ def _supervise(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def _prepare(server: Server) -> None:
+def prepare(server: Server) -> None:
     """A role that needs a password, and a database with the tables, which is copied for each test worker."""
     import psycopg
 
@@ -243,7 +245,7 @@ def _worker_server() -> Iterator[Server]:
         server = Server(Path(place))
         server.create()
         server.start()
-        _prepare(server)
+        prepare(server)
         yield server
         server.stop(signal.SIGQUIT)
 
