@@ -190,6 +190,8 @@ class MailSent(NamedTuple):
     type: str
     content: str
     fields: dict[str, Any]
+    is_outside: bool = False
+    """Another process has sent and recorded it."""
 
 
 class StatusChanged(NamedTuple):

@@ -170,7 +170,7 @@ def _open_lead(
         cancel=runtime.cancel,
         resources=resources.pop_all(),
         mcp=runtime.mcp.existing.access(factory.places.shared) if runtime.mcp.existing else None,
-        host=state.engine.host_life(team, runtime.bus, runtime.board, runtime.cancel),
+        host=state.engine.host_life(team, runtime.bus, runtime.board, runtime.budgets, runtime.cancel),
     )
 
 

@@ -18,6 +18,7 @@ from teamcli.team.roster_store import RosterFile, RosterStore
 from teamcli.team.signing import load_key
 
 if TYPE_CHECKING:
+    from teamcli.agent.budgets import Budgets
     from teamcli.app.host_life import HostLife
     from teamcli.app.lazy_board import LazyBoard
     from teamcli.cancel import CancelScope
@@ -58,7 +59,7 @@ class Engine(Protocol):
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
 
     def host_life(
-        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope
+        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
     ) -> HostLife | None:
         """What runs beside the team; None if nothing does."""
 
@@ -111,7 +112,7 @@ class FileEngine:
         return _AllHere()
 
     def host_life(
-        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope
+        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
     ) -> HostLife | None:
         return None
 
@@ -127,6 +128,9 @@ class _AllHere:
 
     def is_here(self, member: Member) -> bool:
         return True
+
+    def holders(self) -> dict[str, str]:
+        return {}
 
     def choose(self, host: str, planned: str) -> str:
         if host not in ("", ANY_HOST):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
+from typing import Any
 
+from teamcli.agent.budgets import Budgets
 from teamcli.app.lazy_board import LazyBoard
+from teamcli.app.mail_news import MailNews
 from teamcli.app.store_engine import StoreEngine
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamcliError
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Listener
 from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
+from teamcli.store.postgres.transcripts import read_position
 from teamcli.team.hosting import Hosting
 from teamcli.team.inbox_state import Position
+from teamcli.team.mailbox import POSITION
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import Message
 
@@ -32,6 +37,7 @@ class HostLife:
         bus: PostgresBus,
         team: TeammateManager,
         board: LazyBoard,
+        budgets: Budgets,
         cancel: CancelScope,
         on_look: Callable[[], None],
     ) -> None:
@@ -40,9 +46,11 @@ class HostLife:
         self._bus = bus
         self._team = team
         self._board = board
+        self._budgets = budgets
         self._cancel = cancel
         self._on_look = on_look
         self._leases = _Leases(engine, bus)
+        self._news = MailNews(bus, team, engine.is_here)
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
         every = engine.options.lease_seconds / 6
         self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
@@ -54,8 +62,16 @@ class HostLife:
 
     def start(self) -> None:
         self._bus.subscribe_orders(self._ordered.put)
+        if self._engine.options.has_lead:
+            self._try(self._news.begin)
         for thread in (self._obeying, self._ticking, self._listener, self._renewal, self.hosting):
             thread.start()
+
+    def holders(self) -> Mapping[str, str]:
+        return self._leases.holders()
+
+    def rows(self) -> Sequence[HostRow]:
+        return self._leases.hosts()
 
     def close(self) -> None:
         """After `cancel` was cancelled."""
@@ -78,7 +94,7 @@ class HostLife:
         kind, _, name = what.partition("/")
         self._try(
             {
-                "inbox": lambda: self._bus.changed(name),
+                "inbox": lambda: self._mail_came(name),
                 "member": lambda: self._roster_changed(what),
                 "request": lambda: self._roster_changed(what),
                 "task": self._board.look_again,
@@ -87,9 +103,15 @@ class HostLife:
             }.get(kind, lambda: None)
         )
 
+    def _mail_came(self, name: str) -> None:
+        self._bus.changed(name)
+        if self._engine.options.has_lead:
+            self._news.show(name)
+
     def _look_again(self) -> None:
         for look in (
             self._bus.look_again,
+            self._news.show_all if self._engine.options.has_lead else lambda: None,
             self._roster_changed,
             self._board.look_again,
             lambda: self._engine.question_changed(""),
@@ -100,8 +122,23 @@ class HostLife:
         self._team.roster.refresh(topics)
         with self._engine.changed:
             self._engine.changed.notify_all()
+        self._follow_budgets()
         self._team.quiescence.teammate_idle()  # those of other hosts may be, too
         self.hosting.look()
+
+    def _follow_budgets(self) -> None:
+        """The user may have changed the limit of a member that runs here."""
+        is_changed = False
+        for mate in self._team.agents.teammates:
+            budget, wanted = self._budgets.of(mate.name), self._budgets.for_member(mate.name, mate.member.budget)
+            if budget is not None and budget.allowance != wanted:
+                budget.allow(wanted)
+                is_changed = True
+        if is_changed:
+            self._team.resume_within_limits()
+
+    def marks_of(self, name: str) -> Mapping[str, Any]:
+        return {POSITION: Position(read_position(self._engine.team, name)).to_mark()}
 
     def _try(self, act: Callable[[], None]) -> None:
         try:

@@ -36,6 +36,7 @@ from teamcli.team.roster import Roster
 from teamcli.team.roster_file import Member
 
 if TYPE_CHECKING:
+    from teamcli.agent.budgets import Budgets
     from teamcli.app.host_life import HostLife
     from teamcli.app.lazy_board import LazyBoard
 
@@ -128,11 +129,13 @@ class StoreEngine:
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)
 
-    def host_life(self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope) -> HostLife:
+    def host_life(
+        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
+    ) -> HostLife:
         from teamcli.app.host_life import HostLife  # it needs this module
 
         assert isinstance(bus, PostgresBus)
-        return HostLife(self, bus, team, board, cancel, self._on_look)
+        return HostLife(self, bus, team, board, budgets, cancel, self._on_look)
 
     def shared_ask(self, ask: Ask) -> Ask:
         if self.options.has_lead:
@@ -162,6 +165,9 @@ class _Placement:
 
     def is_here(self, member: Member) -> bool:
         return self._engine.is_here(member)
+
+    def holders(self) -> dict[str, str]:
+        return self._engine.host.holders()
 
     def choose(self, host: str, planned: str) -> str:
         host = host or planned

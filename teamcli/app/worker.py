@@ -40,7 +40,8 @@ def run_worker(options: Options, slots: int) -> int:
         )
         log_to(state.dir.logs, options.debug)
         team = assemble(options, choices, state, nobody_to_ask, notes, resources, session_id=str)
-        life = state.engine.host_life(team.team, team.runtime.bus, team.runtime.board, team.runtime.cancel)
+        runtime = team.runtime
+        life = state.engine.host_life(team.team, runtime.bus, runtime.board, runtime.budgets, runtime.cancel)
         assert life is not None
         for note in notes:
             _print(note)

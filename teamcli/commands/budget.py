@@ -14,6 +14,7 @@ from teamcli.errors import UsageError
 from teamcli.llm.types import Usage
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, find_name
+from teamcli.team.roster import Member
 
 AMOUNTS = (
     Option("2.00", "dollars in total"),
@@ -102,7 +103,13 @@ def _set(session: Session, target: str, now: Budget, change: BudgetChange) -> st
     words += ["The lead resumes with your next line."] if session.lead.resume_within_limits() else []
     # A teammate may have reached two limits, of which this was one.
     paused = [member for member in session.team.roster.members() if member.limit and member.name == target]
-    return " ".join([*words, *(f"{member.name} stays paused: {member.limit}." for member in paused)])
+    return " ".join([*words, *(_still_paused(session, member) for member in paused)])
+
+
+def _still_paused(session: Session, member: Member) -> str:
+    if session.team.agents.teammate(member.name) is None and member.is_active and member.host:
+        return f"Its host, {member.runs_on or member.host}, resumes {member.name} if that is enough."
+    return f"{member.name} stays paused: {member.limit}."
 
 
 def _describe(target: str, kinds: tuple[str, ...], now: Budget) -> str:

@@ -12,7 +12,7 @@ from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Group, Jo
 from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
-from teamcli.commands.reports.team import LeadState, Overview
+from teamcli.commands.reports.team import HostState, LeadState, Overview
 from teamcli.errors import ToolError, UsageError
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, USER, find_name
@@ -54,7 +54,14 @@ def team(session: Session, arguments: str) -> CommandResult:
     unread = {name: count_unread(inbox_of(session, name)) for name in (LEAD, *roster.names())}
     waiting = session.subagents.waiting() if session.subagents else ()
     overview = Overview(state, roster.members(), roster.requests.standing(), unread, waiting, roster.team_name)
-    return overview.to_table(time.time())
+    return _with_hosts(session, overview).to_table(time.time())
+
+
+def _with_hosts(session: Session, overview: Overview) -> Overview:
+    if session.host is None:
+        return overview
+    states = tuple(HostState(row.name, row.is_alive, row.members) for row in session.host.rows())
+    return overview._replace(hosts=session.host.holders(), host_states=states)
 
 
 def _save(session: Session, words: list[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import text_block
@@ -50,6 +50,7 @@ from teamcli.workspace.changes import Changes
 if TYPE_CHECKING:
     from teamcli.session.mcp import McpAccess
     from teamcli.subagents.manager import SubAgentManager
+    from teamcli.team.hosting import OtherHost
 
 EMBEDDED = "embedded"
 OWN_MODEL = "own"
@@ -136,6 +137,24 @@ class HostPort(Protocol):
 
     def close(self) -> None:
         """After the session's scope was cancelled."""
+
+    def holders(self) -> Mapping[str, str]:
+        """The living host of each agent that has one.
+
+        Raises: StateError
+        """
+
+    def marks_of(self, name: str) -> Mapping[str, Any]:
+        """How far a member that another host runs has read its mail.
+
+        Raises: StateError
+        """
+
+    def rows(self) -> Sequence[OtherHost]:
+        """All hosts, this one among them.
+
+        Raises: StateError
+        """
 
 
 @dataclass(eq=False)

@@ -77,7 +77,7 @@ class Timeline:
 
 
 def _entry(event: Event) -> Json | None:
-    if isinstance(event, events.TaskChanged | events.StatusChanged) and event.is_outside:
+    if isinstance(event, events.TaskChanged | events.StatusChanged | events.MailSent) and event.is_outside:
         return None
     describe = _DESCRIPTIONS.get(type(event))
     return describe(event) if describe else None

@@ -116,6 +116,7 @@ class Hosting:
             case Order.PAUSE:
                 teammate.pause(text)
             case Order.RESUME:
+                self._team.roster.update(name, paused=False, limit="")  # this host may just have written a pause
                 teammate.resume()
             case Order.LEAVE:
                 teammate.leave()

@@ -95,6 +95,12 @@ class PlacementPort(Protocol):
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run it."""
 
+    def holders(self) -> Mapping[str, str]:
+        """The living host of each member that another process may run; empty if there is none.
+
+        Raises: StateError
+        """
+
     def choose(self, host: str, planned: str) -> str:
         """Where a new member starts: the name of a host, `any`, or empty for this process. `planned` is what the team
         file says, and may name a host that is not there yet.
@@ -201,7 +207,9 @@ class TeammateManager:
         if not members:
             return "No teammates."
         more = len(members) - MOST_DESCRIBED
-        lines = [f"Team: {one_fact(self.roster.team_name)}", *map(describe_member, members[:MOST_DESCRIBED])]
+        holders = self._placement.holders() if any(member.host for member in members) else {}
+        shown = [describe_member(member, holders) for member in members[:MOST_DESCRIBED]]
+        lines = [f"Team: {one_fact(self.roster.team_name)}", *shown]
         return "\n".join([*lines, f"  ... and {more:,} more"] if more > 0 else lines)
 
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
@@ -480,12 +488,21 @@ def _stays_paused(name: str, why: LimitReached) -> str:
     return f"'{name}' stays paused: {in_a_sentence(why)}; /budget shows the limits, and raises them"
 
 
-def describe_member(member: Member) -> str:
-    """One line of the roster, as models and people read it."""
-    marks = [f"on {one_fact(member.runs_on or member.host)}"] if member.host else []
+def describe_member(member: Member, holders: Mapping[str, str] | None = None) -> str:
+    """One line of the roster, as models and people read it. `holders` are the living hosts of members, if known."""
+    marks = [_where(member, holders)] if member.host else []
     marks += [member.branch] if member.branch else []
     marks += [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
     marks += [f"waiting for {one_fact(member.waiting_for)}"] if member.waiting_for else []
     marks += ["stuck"] if member.stuck_since else []
     marks += [f"{'limit' if member.limit else 'error'}: {one_fact(member.error, 500)}"] if member.error else []
     return f"  {member.name} ({one_fact(member.role)}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
+
+
+def _where(member: Member, holders: Mapping[str, str] | None) -> str:
+    """On which host a member runs, and whether that is alive."""
+    if holders is None or not member.is_active or member.name in holders:
+        return f"on {one_fact((holders or {}).get(member.name) or member.runs_on or member.host)}"
+    if member.runs_on:
+        return f"on {one_fact(member.runs_on)}, which is not running: any other host continues its work"
+    return f"no host runs it yet: it is for {one_fact(member.host)}"

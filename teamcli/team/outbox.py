@@ -25,6 +25,11 @@ class Outbox:
         if send(message):
             self._emit(MailSent(message.sender, message.to, message.type, message.content, dict(message.fields)))
 
+    def show(self, message: Message) -> None:
+        """A message that another host has sent, and recorded."""
+        fields = dict(message.fields)
+        self._emit(MailSent(message.sender, message.to, message.type, message.content, fields, is_outside=True))
+
     def warn(self, agent: str, text: str) -> None:
         """Show the user a warning."""
         self._emit(Notice(agent, text, Severity.WARNING))

@@ -96,8 +96,7 @@ class Overview(NamedTuple):
         if self.hosts is None:
             return Table(title, COLUMNS, rows, tuple(notes))
         notes += map(_host_line, self.host_states)
-        names = [LEAD, *(member.name for member in self.members)]
-        hosts = [one_line(self.hosts.get(name, ""), 32) for name in names]
+        hosts = [one_line(self.hosts.get(LEAD, ""), 32), *(_host_of(member, self.hosts) for member in self.members)]
         with_hosts = [(row[0], host, *row[1:]) for host, row in zip(hosts, rows, strict=True)]
         return Table(title, (COLUMNS[0], Column("HOST"), *COLUMNS[1:]), tuple(with_hosts), tuple(notes))
 
@@ -166,6 +165,14 @@ def _notes(member: Member, now: float) -> Iterator[str]:
     # A limit is also recorded as an error, and is shown above.
     if member.error and member.error != member.limit:
         yield f"error: {member.error}"
+
+
+def _host_of(member: Member, hosts: Mapping[str, str]) -> str | Cell:
+    """The host that runs it, or last did. One without a host of its own is where the lead is."""
+    if not member.is_active:
+        return ""
+    name = one_line(hosts.get(member.name) or member.runs_on or hosts.get(LEAD, ""), 32)
+    return Cell(f"{name} (gone)", "bad") if member.host and member.name not in hosts else name
 
 
 def _host_line(host: HostState) -> str:

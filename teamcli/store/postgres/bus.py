@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from teamcli.team.quarantine import Quarantine
 
 _ORDERS = "/orders"
 """Ends the name of the inbox of a member's host. No agent can have such a name."""
+_REMEMBERED = 2_000
+"""Ids of messages that this process has sent."""
 logger = logging.getLogger(__name__)
 
 
@@ -51,6 +54,7 @@ class PostgresBus:
         self._asking = threading.Lock()
         self._callbacks: list[Callable[[str], None]] = []
         self._order_callbacks: list[Callable[[str], None]] = []
+        self._sent_here: deque[str] = deque(maxlen=_REMEMBERED)
         self._is_closed = False
 
     def send(self, message: Message) -> bool:
@@ -160,6 +164,27 @@ class PostgresBus:
         """Call `callback` with the member's name after each order to its host, as `subscribe` does for mail."""
         self._order_callbacks.append(callback)
 
+    def ends(self) -> dict[str, int]:
+        """Where each inbox of the team ends, except those for orders.
+
+        Raises: StateError
+        """
+        return {name: tail for name, tail in self._rows.all_tails().items() if not name.endswith(_ORDERS)}
+
+    def sent_elsewhere(self, name: str, start: int) -> tuple[list[Message], int]:
+        """The signed messages of an inbox from a position on that another process has sent, and where the inbox ends.
+        This is for showing them: nobody has read them by that.
+
+        Raises: StateError
+        """
+        found: list[Message] = []
+        for page in self._rows.pages(name, start):
+            start = max(start, page.tail)
+            for one in (one for row in page.rows for one in self._parse(name, page.incarnation, row)):
+                if isinstance(one, ParsedMessage) and not one.message.is_foreign:
+                    found.append(one.message)
+        return [message for message in found if message.id not in self._sent_here], start
+
     def changed(self, name: str) -> None:
         """The listener has heard of a message to `name`."""
         if (box := self._boxes.get(name)) is not None:
@@ -187,6 +212,7 @@ class PostgresBus:
             callback(name.removesuffix(_ORDERS))
 
     def _store(self, message: Message) -> bool:
+        self._sent_here.append(message.id)  # before others can hear of it
         is_new = self._rows.store(message)
         self.changed(message.to)
         return is_new

@@ -154,6 +154,15 @@ class MessageRows:
         """
         return dict(self._team.database.fetch(_TAILS, {"team": self._team.id, "names": list(names)}))
 
+    def all_tails(self) -> dict[str, int]:
+        """Where each inbox ends.
+
+        Raises: StateError
+        """
+        return dict(
+            self._team.database.fetch("select name, tail from inbox where team = %(team)s", {"team": self._team.id})
+        )
+
     def begin_anew(self, name: str) -> int:
         """Where the inbox ends for a new incarnation of its reader. Messages to earlier ones are void.
 

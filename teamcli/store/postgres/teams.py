@@ -63,6 +63,11 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
     found = database.run(lambda cursor: records(cursor, root, name))
     if not found and create:
         found = [_create(database, root, name)]
+    elif not found:
+        named = f"no team '{name}'" if name else "no team"
+        raise UsageError(
+            f"the database has {named} of the repository {root[:12]}: start teamcli with this store in a clone first"
+        )
     record = choose(found, root, name)
     key = load_key_of_team(home_dir(), record.uid, record.created_on)
     return Team(database, record.id, record.uid, key)

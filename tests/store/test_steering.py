@@ -1,0 +1,116 @@
+"""What a user sees and does of members on other machines, with real processes and a real terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store.machines import BYPASS, Machines, machines_in
+from tests.support.answers import text, tool
+from tests.support.screen import Screen
+from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, lease_seconds=2.0) as machines:
+        yield machines
+
+
+def spawn(prompt: str, **terms: Any) -> Any:
+    return tool("spawn_teammate", name="alice", role="coder", prompt=prompt, **{"host": "box", **terms})
+
+
+def until(path: Path) -> Any:
+    """A call that ends when the file is there."""
+    return tool("bash", command=f"while ! test -e {path}; do sleep 0.05; done")
+
+
+def test_a_member_on_another_host_is_steered_from_the_prompt(machines: Machines) -> None:
+    go = machines.base / "go"
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard"), tool("list_teammates"), text("listed")],
+        alice=[
+            text("first result"),
+            text("second result"),
+            until(go),
+            text("third result"),
+            until(machines.base / "never"),
+            text("never said"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for("heard")
+            screen.wait_for("first result")
+            screen.type("@alice once more\r")
+            screen.wait_for("second result")
+            screen.type("/team\r")
+            screen.wait_for("Host box: runs 1 member")
+            assert re.search(r"alice +box +coder +idle +\d+ \w+ +0 +2", screen.text), screen.text
+            screen.type("/send alice a third time\r")
+            wait_until(lambda: len(script.requests["alice"]) == 3)
+            screen.wait_for("● alice")
+            screen.type("/pause alice\r")
+            screen.wait_for("Paused 'alice'")
+            screen.wait_for("alice interrupted, paused")
+            go.touch()
+            screen.type("/resume alice\r")
+            screen.wait_for("third result")
+            screen.type("/send alice go on for ever\r")
+            wait_until(lambda: len(script.requests["alice"]) == 5)
+            screen.type("/stop alice\r")
+            screen.wait_for("Stopped 'alice'")
+            screen.wait_for("alice interrupted")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("is shut down now")
+
+
+def test_questions_of_another_host_are_answered_at_the_prompt(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard"), text("heard more"), text("and more")],
+        alice=[
+            tool("bash", command="touch one"),
+            tool("bash", command="touch two"),
+            tool("bash", command="touch three"),
+            text("first result"),
+            tool("bash", command="touch three"),
+            tool("bash", command="touch four"),
+            text("second result"),
+        ],
+    )
+    with machines.lead.against(script):
+        worker = machines.worker("box", permissions=())
+        with Screen(machines.lead, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for("touch one")
+            screen.wait_for("allow? >>")
+            screen.type("y\r")
+            screen.wait_for("touch two")
+            screen.type("n not that\r")
+            screen.wait_for("touch three")
+            screen.type("a\r")
+            screen.wait_for("first result")
+            assert "says: not that" in str(script.requests["alice"][2]["messages"])
+            place = machines.base / "box/.team/worktrees/alice"
+            assert sorted(each.name for each in place.iterdir() if each.name != ".git") == ["one", "start.txt", "three"]
+            # The rule is known on the host that asked.
+            screen.type("@alice again\r")
+            screen.wait_for("touch four")
+            worker.kill()
+            screen.wait_until(
+                lambda: "touch four" not in screen.text.split("team >>")[-1] and "allow?" not in screen.text
+            )
+            print(screen.text)
+            machines.worker("second", permissions=())
+            screen.wait_for("touch four", times=2)
+            print(screen.text)
