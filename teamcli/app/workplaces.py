@@ -102,11 +102,22 @@ class Workplaces:
             return ""
         try:
             self.open().commit_all(member)
-            self.open().bring(member)
-            remote.push(f"team/{member}")
+            self._push(remote, member)
         except (ToolError, StateError) as e:
             return f"not pushed: {e}"
         return "pushed"
+
+    def _push(self, remote: SharedRemote, member: str) -> None:
+        """Raises: ToolError, StateError"""
+        checkouts, branch = self.open(), f"team/{member}"
+        checkouts.bring(member)
+        try:
+            remote.push(branch)
+        except GitError:  # another host was faster: the one that ran the member before, or the lead with a merge
+            if not (commit := remote.fetch(branch)) or not checkouts.join(member, commit):
+                raise
+            checkouts.bring(member)
+            remote.push(branch)
 
     def end(self, member: str) -> str:
         """The member is gone. Returns what is to say about its checkout; empty if it has none."""

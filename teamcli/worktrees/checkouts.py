@@ -157,6 +157,17 @@ class Checkouts:
         if not git.succeeds("diff", "--cached", "--quiet", "--no-ext-diff"):
             git.run("commit", "--quiet", "--no-verify", f"--message=Work of {member}")
 
+    def join(self, member: str, commit: str) -> bool:
+        """Merge a commit of the member's branch that another host has pushed; false if that is not possible.
+
+        Raises: GitError
+        """
+        git = self.git(member)
+        is_joined = git.succeeds("merge", "--quiet", "--no-edit", "--no-verify", commit)
+        if not is_joined:
+            git.succeeds("merge", "--abort")
+        return is_joined
+
     def _take(self, checkout: Checkout, notes: Notes, commit: str) -> None:
         """The branch in the main repository is at this commit now."""
         known = self.main.commit(checkout.ref)

@@ -6,6 +6,7 @@ it needs the user's keys. So nothing that the repository's own configuration nam
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
@@ -17,6 +18,10 @@ REMOTE = "origin"
 TRAVEL_SECONDS = 600.0
 _BRANCHES = f"+refs/heads/*:refs/remotes/{REMOTE}/*"
 _LISTED = ("config", "--global", "--get-all", "credential.helper")
+
+
+_FETCHING = threading.Lock()
+"""Two fetches into one repository at a time would refuse to update the same branch."""
 
 
 class SharingGit(Git):
@@ -62,7 +67,8 @@ class SharedRemote:
         Raises: GitError
         """
         options = ("--quiet", "--no-tags", "--prune", "--no-recurse-submodules", "--upload-pack=git-upload-pack")
-        self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
+        with _FETCHING:
+            self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
         return self._git.commit(f"refs/remotes/{REMOTE}/{branch}")
 
     def push(self, branch: str, cancel: CancelScope | None = None) -> None:

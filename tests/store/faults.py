@@ -203,7 +203,9 @@ class Field:
     def drain(self, name: str, chance: random.Random) -> None:
         worker = self.workers[name]
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.process.wait(60) == 0, worker.lines
+        code = worker.process.wait(60)
+        worker.join()
+        assert code == 0, (self.faults, code, worker.lines)
         self.workers[name] = self.start_worker(name)
 
     def wait_for_takeover(self, name: str) -> None:
