@@ -179,6 +179,10 @@ class _Leases:
         self.name = engine.host.name
         self.slots = engine.host.slots
 
+    @property
+    def is_away(self) -> bool:
+        return self._team.database.is_away
+
     def take(self, agent: str) -> bool:
         after = self._bus.skip_orders(agent)
         if not self._host.take(agent):

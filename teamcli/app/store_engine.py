@@ -13,7 +13,7 @@ from teamcli.agent.permission_question import Ask
 from teamcli.app.engine import archive_transcript
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, LeaseLost, ToolError
+from teamcli.errors import ConfigError, LeaseLost, StateError, ToolError
 from teamcli.storage.files import make_private_dir
 from teamcli.storage.log import Log
 from teamcli.storage.team_dir import TeamDir
@@ -81,7 +81,7 @@ class StoreEngine:
         self.fence = Fence(self.team)
         self.host = Host(self.team, options.name, options.slots, self.fence, options.lease_seconds)
         self.host.join()
-        resources.callback(self.host.leave)
+        resources.callback(self._leave)
         if options.has_lead and not self.host.take(LEAD):
             holder = self.host.holders().get(LEAD, "another host")
             raise ConfigError(f"the lead of this team runs on '{holder}'; leave it there, or choose --team NAME")
@@ -89,6 +89,12 @@ class StoreEngine:
         self._received: ReceivedQuestions | None = None
         self.changed = threading.Condition()
         """Notified when another host has changed the roster."""
+
+    def _leave(self) -> None:
+        try:
+            self.host.leave()
+        except StateError as e:  # others notice when the lease has run out
+            logger.warning("this host could not sign off: %s", e)
 
     @property
     def host_name(self) -> str:

@@ -18,8 +18,11 @@ from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import inspect_project
 from teamcli.errors import UsageError
 from teamcli.storage.logs import log_to
+from teamcli.team.hosting import DRAIN_SECONDS
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.signals import SignalReceived, signals_raise
+
+LEAVING_SECONDS = DRAIN_SECONDS + 20.0
 
 
 def run_worker(options: Options, slots: int) -> int:
@@ -47,7 +50,7 @@ def run_worker(options: Options, slots: int) -> int:
             _print(note)
         team.runtime.events.subscribe(_show, StatusChanged, Notice)
         cancel = team.runtime.cancel
-        with signals_raise(SIGINT, SIGTERM, SIGHUP):
+        with signals_raise(SIGINT, SIGTERM, SIGHUP, leaving_seconds=LEAVING_SECONDS):
             try:
                 team.team.start(resume_all=False)
                 life.start()
@@ -59,7 +62,7 @@ def run_worker(options: Options, slots: int) -> int:
                 _print(f"This host stops: {cancel.reason}")
             except SignalReceived as e:
                 code = ExitStatus.DONE if e.signal_name == "SIGTERM" else e.exit_code
-                _print("Handing over the members of this host ...")
+                _print("Handing over the members of this host ... (Ctrl-C once more: leave at once)")
                 life.hosting.drain()
             finally:
                 cancel.cancel("teamcli is leaving")

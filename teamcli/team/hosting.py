@@ -21,6 +21,7 @@ from teamcli.team.roster import Member
 
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
+DRAIN_LOOK_SECONDS = 0.5
 CLOSING_SECONDS = 2.0
 RETRY_SECONDS = 30.0
 """After this time, a host tries again to run a member that it could not run."""
@@ -57,6 +58,10 @@ class LeasePort(Protocol):
     @property
     def slots(self) -> int:
         """How many members it runs at most."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nothing can be handed over now."""
 
     def take(self, agent: str) -> bool: ...
 
@@ -134,7 +139,10 @@ class Hosting:
         for teammate in mates:
             teammate.hand_over()
         for teammate in mates:
-            teammate.join(max(0.0, deadline - time.monotonic()))
+            while teammate.is_alive and time.monotonic() < deadline and not self._leases.is_away:
+                teammate.join(DRAIN_LOOK_SECONDS)
+            if self._leases.is_away:
+                return  # others take them over when this host's lease has run out
             teammate.hand_over(at_once=True)
             teammate.join(CLOSING_SECONDS)
             self._team.agents.remove(teammate.name)

@@ -37,11 +37,14 @@ class SignalReceived(SystemExit):
 
 
 @contextmanager
-def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[None]:
+def signals_raise(
+    *numbers: signal.Signals, insists: bool = False, leaving_seconds: float = MAX_LEAVING_SECONDS
+) -> Iterator[None]:
     """Raise SignalReceived on the first of these signals inside the block. Later ones do not disturb the clean-up.
 
     With `insists` it is raised once more if the block does not end soon: an event loop whose terminal is gone can hang
     on its way out. If the program still hangs, it is ended hard, which its files and commands survive.
+    With more `leaving_seconds` than usual, the next signal ends it so.
     A signal that the parent process ignores (nohup) stays ignored.
     """
     previous = {number: signal.getsignal(number) for number in numbers}
@@ -50,6 +53,8 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
 
     def handler(number: int, frame: FrameType | None) -> None:
         if received and not once_more.is_set():
+            if leaving_seconds > MAX_LEAVING_SECONDS:
+                os._exit(EXIT_CODES[signal.Signals(number)])
             return
         once_more.clear()
         if not received:
@@ -62,7 +67,7 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
         if insists and not has_left.wait(INSIST_SECONDS):
             once_more.set()
             signal.pthread_kill(cast(int, threading.main_thread().ident), received[0])
-        time.sleep(MAX_LEAVING_SECONDS)
+        time.sleep(leaving_seconds)
         os._exit(EXIT_CODES[signal.Signals(received[0])])
 
     for number, before in previous.items():

