@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bench.client_run import client_environment, fresh_directory
 from bench.team import MODEL_SECONDS, OK, Row, Team, names
@@ -103,7 +103,7 @@ class Hosts:
             said += line
             if not line:
                 raise RuntimeError(f"a worker did not start: {said.decode()[-2000:]}")
-        threading.Thread(target=worker.stderr.read, daemon=True).start()  # or it would wait for a full pipe
+        threading.Thread(target=read_all, args=(worker.stderr,), daemon=True).start()  # or its pipe would be full
 
     def lead(self, what: str, *arguments: object, module: str = "bench.machines") -> subprocess.Popen[str]:
         """One of `MEASURES`, or what another module does, in the process of the lead."""
@@ -116,6 +116,11 @@ class Hosts:
             worker.kill()  # there is nothing to hand over
         for worker in self.workers:
             worker.wait()
+
+
+def read_all(stream: IO[bytes]) -> None:
+    with stream:
+        stream.read()
 
 
 def make_repository(place: Path) -> None:
@@ -142,7 +147,7 @@ def database(**settings: str) -> Iterator[str]:
 def hosts(workers: int, slots: int, script: str | dict[str, Any], **settings: str) -> Iterator[tuple[Hosts, Any]]:
     with (
         database(**settings) as url,
-        fresh_directory() as directory,
+        fresh_directory({"client": "direct", "limits": {"teammates": 10_000}}) as directory,
         FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=0) as api,
     ):
         them = Hosts(directory, url, api)

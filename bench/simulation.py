@@ -59,7 +59,7 @@ def run_lead(them: Hosts, options: argparse.Namespace) -> Iterator[subprocess.Po
         yield lead
     finally:
         lead.kill()
-        lead.wait()
+        lead.communicate()
 
 
 class Sample:
