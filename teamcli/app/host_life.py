@@ -54,7 +54,7 @@ class HostLife:
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
         every = engine.options.lease_seconds / 6
         self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
-        self._listener = Listener(engine.options.url, self._on_topic, self._look_again)
+        self._listener = Listener(engine.options.url, self._on_topic, self._look_again, is_known=self._is_known)
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts got an order; None ends the thread."""
         self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
@@ -124,7 +124,21 @@ class HostLife:
             self._engine.changed.notify_all()
         self._follow_budgets()
         self._team.quiescence.teammate_idle()  # those of other hosts may be, too
-        self.hosting.look()
+        if not topics or any(map(self._may_leave_a_member_free, topics)):
+            self.hosting.look()
+
+    def _may_leave_a_member_free(self, topic: str) -> bool:
+        """Whether this change means that a host can take a member. Most only say that one works or is idle."""
+        kind, _, name = topic.partition("/")
+        member = self._team.roster.find(name)
+        return kind == "member" and (
+            member is None or not member.is_active or (bool(member.host) and not member.runs_on)
+        )
+
+    def _is_known(self, pid: int, topic: str) -> bool:
+        """This process knows what it has written into the roster itself."""
+        kind = topic.split("/")[1:2]
+        return kind in (["member"], ["request"]) and pid == self._engine.team.database.pid
 
     def _follow_budgets(self) -> None:
         """The user may have changed the limit of a member that runs here."""

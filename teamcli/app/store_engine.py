@@ -195,13 +195,18 @@ class _Orders:
     def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
         self._engine = engine
         self._bus = bus
+        self._read: dict[str, Position] = {}
+        """How far members have read at least. They never go back, so an inbox that ends there has nothing new."""
 
     def order(self, name: str, order: Order, text: str = "") -> None:
         fields = {"order": str(order)}
         self._bus.send_order(Message(MessageType.MESSAGE, LEAD, name, text, time.time(), new_id(), fields))
 
     def has_unread(self, name: str) -> bool:
-        return self._bus.has_unread(name, Position(read_position(self._engine.team, name)))
+        if name in self._read and not self._bus.has_unread(name, self._read[name]):
+            return False
+        self._read[name] = Position(read_position(self._engine.team, name))
+        return self._bus.has_unread(name, self._read[name])
 
     def is_running(self, name: str) -> bool:
         return name in self._engine.host.holders()

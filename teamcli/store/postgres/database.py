@@ -96,6 +96,12 @@ class Database:
         """Whether callers have to wait now."""
         return self._outage is not None
 
+    @property
+    def pid(self) -> int:
+        """Of the server's process for this connection, which its notifications name; 0 without a connection."""
+        connection = self._connection
+        return connection.info.backend_pid if connection is not None and not connection.closed else 0
+
     def run(self, act: Callable[[Cursor[Any]], T], *topics: str) -> T:
         """Run `act` in a transaction, then wake those who listen for these topics. `act` must be harmless to repeat.
 
@@ -217,12 +223,15 @@ class Listener:
         on_topic: Callable[[str], None],
         on_gap: Callable[[], None],
         silence_seconds: float = SILENCE_SECONDS,
+        is_known: Callable[[int, str], bool] = lambda pid, topic: False,
     ) -> None:
-        """Both are called in the listener's thread. `on_gap` is called when it begins to listen, and whenever it may
-        have missed something."""
+        """All are called in the listener's thread. `on_gap` is called when it begins to listen, and whenever it may
+        have missed something. `is_known` gets the process of the server that a notification is from, and its topic; if
+        it says so, that is left out."""
         self._url = url
         self._on_topic = on_topic
         self._on_gap = on_gap
+        self._is_known = is_known
         self._silence_seconds = silence_seconds
         self._closed = CancelScope()
         self._woken, self._wake = socket.socketpair()
@@ -271,8 +280,10 @@ class Listener:
             selector.register(self._woken, selectors.EVENT_READ)
             looked_at = time.monotonic()
             while not self._closed.cancelled:
-                for notification in connection.notifies(timeout=0):
-                    self._call(self._on_topic, notification.payload)
+                arrived = [(each.pid, each.payload) for each in connection.notifies(timeout=0)]
+                news = [topic for pid, topic in arrived if not self._is_known(pid, topic)]
+                for topic in dict.fromkeys(news):  # of several equal ones, one is enough
+                    self._call(self._on_topic, topic)
                 if not selector.select(looked_at + self._silence_seconds - time.monotonic()):
                     connection.execute("select 1")  # half a connection would be silent forever
                     self._call(self._on_gap)  # a notification is lost if its sender dies right after the commit
