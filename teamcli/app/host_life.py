@@ -14,6 +14,7 @@ from teamcli.app.mail_news import MailNews
 from teamcli.app.store_engine import StoreEngine
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamcliError
+from teamcli.session.session import RecordedPort
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Listener
 from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
@@ -150,6 +151,11 @@ class HostLife:
                 is_changed = True
         if is_changed:
             self._team.resume_within_limits()
+
+    def open_recorded(self) -> RecordedPort:
+        from teamcli.app.recorded import RecordedElsewhere  # late: few users watch
+
+        return RecordedElsewhere(self._engine.team)
 
     def marks_of(self, name: str) -> Mapping[str, Any]:
         return {POSITION: Position(read_position(self._engine.team, name)).to_mark()}

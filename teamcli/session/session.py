@@ -34,7 +34,7 @@ from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
 from teamcli.session.live_policy import LivePolicy
-from teamcli.session.watching import Watching
+from teamcli.session.watching import Snapshot, Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -130,6 +130,15 @@ class SubAgentSource(Protocol):
         """
 
 
+class RecordedPort(Protocol):
+    """What members on other hosts have recorded."""
+
+    def look(self, agent: str) -> Snapshot:
+        """Raises: StateError"""
+
+    def close(self) -> None: ...
+
+
 class HostPort(Protocol):
     """What runs beside a team in a database."""
 
@@ -143,6 +152,8 @@ class HostPort(Protocol):
 
         Raises: StateError
         """
+
+    def open_recorded(self) -> RecordedPort: ...
 
     def marks_of(self, name: str) -> Mapping[str, Any]:
         """How far a member that another host runs has read its mail.

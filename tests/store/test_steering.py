@@ -119,3 +119,30 @@ def test_questions_of_another_host_are_answered_at_the_prompt(machines: Machines
             screen.wait_for("touch five")
             screen.type("y\r")
             screen.wait_for("second result")
+
+
+def test_a_member_on_another_host_is_watched_from_its_record(machines: Machines) -> None:
+    go = machines.base / "go"
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard")],
+        alice=[
+            tool("bash", command="echo first step"),
+            until(go),
+            tool("bash", command="echo last step"),
+            text("done"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            wait_until(lambda: len(script.requests["alice"]) == 2)
+            screen.wait_for("● alice")
+            screen.type("\x1b[1;2B")  # Shift-Down
+            screen.wait_for_all("coder · on box", "not as it streams", "$ echo first step")
+            go.touch()
+            screen.wait_for_all("$ echo last step", "done")
+            screen.type("\x1b")
+            screen.wait_for("heard")
+            assert screen.text.count("$ echo last step") == 1

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from teamcli.agent.events import Event
+from teamcli.errors import TeamcliError
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, is_subagent
 from teamcli.text.escaping import one_line
 from teamcli.ui.terminal.render_thread import RenderThread
-from teamcli.ui.terminal.views import Turn
+from teamcli.ui.terminal.views import Turn, Views
+
+LOOK_SECONDS = 0.3
+"""How often a member on another host is looked at while it is watched."""
+logger = logging.getLogger(__name__)
 
 
 class ViewSwitch:
@@ -19,6 +27,8 @@ class ViewSwitch:
         self._render_thread = render_thread
         self._on_turn = on_turn
         self._lock = threading.Lock()
+        self._watch_number = 0
+        """Counts views of members on other hosts, so that only the last one is followed."""
         self.shown = LEAD
 
     @property
@@ -32,6 +42,10 @@ class ViewSwitch:
             about = self._about(name)
             if name == LEAD:
                 self._render_thread.change(lambda views: views.back(about))
+            elif self._runs_elsewhere(name):
+                self._watch_number += 1
+                thread = partial(self._follow, name, about, most_rows, self._watch_number)
+                threading.Thread(target=thread, name=f"watching {name}", daemon=True).start()
             else:
                 # The snapshot is queued while no event is: each later event is behind it, and continues it.
                 self._session.watching.watch(
@@ -41,6 +55,30 @@ class ViewSwitch:
                     ),
                 )
         self._on_turn(before, name)
+
+    def _runs_elsewhere(self, name: str) -> bool:
+        member = self._session.team.roster.find(name)
+        has_host = self._session.host is not None and member is not None and bool(member.host)
+        return has_host and self._session.team.agents.teammate(name) is None
+
+    def _follow(self, name: str, about: str, most_rows: int, number: int) -> None:
+        """Show what a member on another host records, as long as this is what the user watches."""
+        from teamcli.session.follower import Follower  # late, as is all that reads transcripts
+
+        assert self._session.host is not None
+        recorded, follower = self._session.host.open_recorded(), Follower(name)
+        try:
+            snapshot = recorded.look(name)
+            follower.begin([snapshot])
+            turn = Turn(snapshot, about, is_recorded=True, most_rows=most_rows)
+            self._render_thread.change(lambda views: views.turn_to(turn) if self.shown == name else "")
+            while self.shown == name and self._watch_number == number and not self._session.cancel.wait(LOOK_SECONDS):
+                if steps := follower.begin([recorded.look(name)]):
+                    self._render_thread.change(partial(_add, name=name, steps=steps))
+        except TeamcliError as e:
+            logger.warning("%s cannot be watched: %s", name, e)
+        finally:
+            recorded.close()
 
     def turn_by(self, step: int, most_rows: int) -> bool:
         """To the next agent or the previous one. Returns False if there is no other."""
@@ -68,4 +106,9 @@ class ViewSwitch:
         if member is None:
             return "sub-agent"
         notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
-        return " · ".join([one_line(member.role, 60), ", ".join([member.status, *notes])])
+        where = [f"on {one_line(member.runs_on or member.host, 40)}"] if member.host else []
+        return " · ".join([one_line(member.role, 60), *where, ", ".join([member.status, *notes])])
+
+
+def _add(views: Views, name: str, steps: Sequence[Event]) -> str:
+    return views.add(name, steps)

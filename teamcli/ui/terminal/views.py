@@ -7,7 +7,7 @@ nothing is missing there and nothing appears twice.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from teamcli.agent.events import Event, MailSent
@@ -19,6 +19,7 @@ from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import DIM, Line
 
 MOST_MISSED_LINES = 1_000
+RECORDED = "It runs on another host: each step is shown once it is recorded, not as it streams."
 
 
 class Missed:
@@ -48,6 +49,8 @@ class Turn(NamedTuple):
     """What it is and does, for the heading."""
     most_rows: int = 0
     """Show at most so many rows of the past; 0: no limit but that of steps."""
+    is_recorded: bool = False
+    """It runs on another host: events that happen here do not continue it."""
 
 
 class Views:
@@ -61,6 +64,8 @@ class Views:
         self._missed = Missed()
         self._has_open_line = False
         """Whether what was printed last ends in the middle of a line."""
+        self._is_recorded = False
+        """Whether the watched agent runs on another host."""
         self.shown = LEAD
 
     @property
@@ -73,8 +78,16 @@ class Views:
         if self._watched is None:
             return self._printed(text)
         self._missed.add(text)
+        if self._is_recorded:
+            return ""
         steps = [step for step in steps_of(event, self.shown) if not self._is_echoed(step)]
         return self._printed("".join(map(self._watched.show, steps)))
+
+    def add(self, name: str, steps: Sequence[Event]) -> str:
+        """What an agent on another host has recorded since it was shown."""
+        if name != self.shown or self._watched is None:
+            return ""
+        return self._printed("".join(self._watched.show(step) for step in steps if not self._is_echoed(step)))
 
     def render(self, render: Callable[[EventRenderer], str]) -> str:
         """Something that is not an event, in the view that is shown."""
@@ -101,12 +114,15 @@ class Views:
         """The heading, and the last steps of the agent to watch."""
         name = turn.snapshot.agent
         self._watched, self.shown, self._echoed = self._focused(name), name, []
+        self._is_recorded = turn.is_recorded
         self._watched.set_verbose(self._lead.is_verbose)
         steps = turn.snapshot.steps(min(LAST_STEPS, turn.most_rows or LAST_STEPS))
         past = "".join(map(self._watched.show, steps))
         remark = ""
         if turn.most_rows and (shown := _last_rows(past, turn.most_rows, self._watched.width)) != past:
             past, remark = shown, f"… /watch {name} shows more"
+        if turn.is_recorded:
+            remark = " ".join(filter(None, [RECORDED, remark]))
         return self._printed(self._heading(turn.about, remark) + past)
 
     def back(self, about: str) -> str:
