@@ -72,7 +72,7 @@ def run_worker(options: Options, slots: int) -> int:
 
 
 def _show(event: Event) -> None:
-    if isinstance(event, StatusChanged):
+    if isinstance(event, StatusChanged) and not event.is_outside:
         what = event.details.get("error") or event.details.get("waiting_for") or ""
         _print(f"{event.agent}: {event.status}{f' ({what})' if what else ''}")
     elif isinstance(event, Notice):

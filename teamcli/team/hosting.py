@@ -14,7 +14,7 @@ from typing import Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import LeaseLost, TeamcliError
-from teamcli.team.manager import TeammateManager
+from teamcli.team.manager import ANY_HOST, TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
 from teamcli.team.roster import Member
@@ -183,8 +183,9 @@ class Hosting:
     def _is_for_this_host(self, member: Member, others: Sequence[OtherHost]) -> bool:
         if member.host == self._leases.name:
             return True
-        if any(host.name == member.host for host in others):
-            return False
+        is_named = member.host != ANY_HOST
+        if is_named and (not member.runs_on or any(host.name == member.host for host in others)):
+            return False  # it starts where it was asked to, however long that takes
         # The lead's machine is the user's: it runs such members only if nobody else can.
         return not (self._has_lead and any(host.members < host.slots for host in others))
 

@@ -164,3 +164,19 @@ RESOLVE = "echo both > start.txt; git add --all; git commit --quiet --message re
 def commit_in(request: dict[str, Any]) -> str:
     found = re.findall(r"git merge ([0-9a-f]{40})", str(request["messages"]))
     return str(found[-1])
+
+
+def test_a_member_waits_for_the_host_that_the_team_file_names(machines: Machines) -> None:
+    team = machines.lead.directory / ".team"
+    team.mkdir()
+    (team / "team.toml").write_text('[[member]]\nname = "alice"\nrole = "coder"\nhost = "box"\n')
+    script = TeamScript(
+        lead=[text("hello"), tool("send_message", to="alice", content="hi"), text("sent"), text("it answered")],
+        alice=[tool("bash", command="pwd"), text("here")],
+    )
+    with machines.lead.against(script):
+        machines.run("hello", "--trust")
+        assert machines.rows("select name from lease where host <> '' and name = 'alice'") == []
+        machines.worker("box")
+        assert machines.run("write to alice").out.strip() == "it answered"
+    assert str(machines.base / "box") in str(script.requests["alice"][1]["messages"])
