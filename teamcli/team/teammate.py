@@ -458,9 +458,10 @@ class Teammate(AgentThread):
             self._roster.transition(self.name, Status.IDLE, **fields)
 
     def _on_idle(self) -> None:
-        # An earlier host may have died between the end of its work and this.
-        if not self.scope.cancelled and not self._is_handed_over and not self.has_work:
-            self._turn_idle()
+        if self._is_handed_over:  # while its work was being reported
+            self.scope.cancel("handed over to another host")
+        elif not self.scope.cancelled and not self.has_work:
+            self._turn_idle()  # an earlier host may have died between the end of its work and this
         self._team.quiescence.teammate_idle()
 
     def _on_failure(self, error: Exception) -> None:
