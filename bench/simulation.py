@@ -74,7 +74,7 @@ class Sample:
 
 
 def idle(them: Hosts, pids: list[int], options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    time.sleep(5)  # the copies of the roster are written a moment later
+    time.sleep(15)  # PostgreSQL reports its counters later, and so are the copies of the roster written
     before = Sample(them, pids)
     time.sleep(options.idle_seconds)
     after = Sample(them, pids)

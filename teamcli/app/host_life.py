@@ -28,6 +28,8 @@ from teamcli.team.message import Message
 CLOSING_SECONDS = 2.0
 LEAVING_SECONDS = 5.0
 LOOK_SECONDS = 0.25
+_ROSTER = ("member/", "request/")
+"""How topics about it begin."""
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +57,7 @@ class HostLife:
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
         every = engine.options.lease_seconds / 6
         self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
-        self._listener = Listener(engine.options.url, self._on_topic, self._look_again, is_known=self._is_known)
+        self._listener = Listener(engine.options.url, self._on_topics, self._look_again, is_known=self._is_known)
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts got an order; None ends the thread."""
         self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
@@ -88,16 +90,20 @@ class HostLife:
         self._engine.scope.wait(LEAVING_SECONDS)
         self._engine.scope.cancel("teamcli is exiting")
 
-    def _on_topic(self, topic: str) -> None:
-        team, _, what = topic.partition("/")
-        if team != str(self._engine.team.id):
-            return
-        kind, _, name = what.partition("/")
+    def _on_topics(self, topics: Sequence[str]) -> None:
+        beginning = self._engine.team.topic("")
+        ours = [topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)]
+        roster = [topic for topic in ours if topic.startswith(_ROSTER)]
+        for topic in ours:
+            if not topic.startswith(_ROSTER):
+                self._changed(*topic.split("/", 1))
+        if roster:
+            self._try(lambda: self._roster_changed(*roster))  # in one query, since many may change at once
+
+    def _changed(self, kind: str, name: str = "") -> None:
         self._try(
             {
                 "inbox": lambda: self._mail_came(name),
-                "member": lambda: self._roster_changed(what),
-                "request": lambda: self._roster_changed(what),
                 "task": self._board.look_again,
                 "host": self._look_again,  # one that has died may not have announced its last changes
                 "question": lambda: self._engine.question_changed(name),
@@ -138,8 +144,8 @@ class HostLife:
 
     def _is_known(self, pid: int, topic: str) -> bool:
         """This process knows what it has written into the roster itself."""
-        kind = topic.split("/")[1:2]
-        return kind in (["member"], ["request"]) and pid == self._engine.team.database.pid
+        is_about_roster = topic.partition("/")[2].startswith(_ROSTER)
+        return is_about_roster and pid == self._engine.team.database.pid
 
     def _follow_budgets(self) -> None:
         """The user may have changed the limit of a member that runs here."""
@@ -166,6 +172,8 @@ class HostLife:
         except TeamcliError as e:  # the next notification, or the next look, tries again
             if not self._cancel.cancelled:
                 logger.warning("what other hosts have changed could not be read: %s", e)
+        except Exception:  # boundary: everything else that was heard still counts
+            logger.exception("what other hosts have changed could not be read")
 
     def _obey_all(self) -> None:
         while (name := self._ordered.get()) is not None:

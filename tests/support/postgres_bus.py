@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class HostBus(PostgresBus):
         for name, epoch in (epochs or {}).items():
             fence.hold(name, epoch)
         super().__init__(self.team, fence, directory, False, on_quarantine)
-        self.listener = Listener(url, self._on_topic, self.look_again) if listens else None
+        self.listener = Listener(url, self._on_topics, self.look_again) if listens else None
         if self.listener:
             self.listener.start()
             assert self.listener.wait_until_listening(DEADLINE_SECONDS)
@@ -42,7 +42,8 @@ class HostBus(PostgresBus):
             self.listener.close()
         self.team.database.close()
 
-    def _on_topic(self, topic: str) -> None:
-        team, _, name = topic.partition("/")
-        if team == str(self.team.id) and name.startswith("inbox/"):
-            self.changed(name.removeprefix("inbox/"))
+    def _on_topics(self, topics: Sequence[str]) -> None:
+        beginning = self.team.topic("inbox/")
+        for topic in topics:
+            if topic.startswith(beginning):
+                self.changed(topic.removeprefix(beginning))

@@ -13,7 +13,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from teamcli.cancel import CancelScope
@@ -220,16 +220,16 @@ class Listener:
     def __init__(
         self,
         url: str,
-        on_topic: Callable[[str], None],
+        on_topics: Callable[[Sequence[str]], None],
         on_gap: Callable[[], None],
         silence_seconds: float = SILENCE_SECONDS,
         is_known: Callable[[int, str], bool] = lambda pid, topic: False,
     ) -> None:
-        """All are called in the listener's thread. `on_gap` is called when it begins to listen, and whenever it may
-        have missed something. `is_known` gets the process of the server that a notification is from, and its topic; if
-        it says so, that is left out."""
+        """All are called in the listener's thread. `on_topics` gets what has arrived since the last call. `on_gap` is
+        called when it begins to listen, and whenever it may have missed something. `is_known` gets the process of the
+        server that a notification is from, and its topic; if it says so, that is left out."""
         self._url = url
-        self._on_topic = on_topic
+        self._on_topics = on_topics
         self._on_gap = on_gap
         self._is_known = is_known
         self._silence_seconds = silence_seconds
@@ -282,14 +282,14 @@ class Listener:
             while not self._closed.cancelled:
                 arrived = [(each.pid, each.payload) for each in connection.notifies(timeout=0)]
                 news = [topic for pid, topic in arrived if not self._is_known(pid, topic)]
-                for topic in dict.fromkeys(news):  # of several equal ones, one is enough
-                    self._call(self._on_topic, topic)
+                if news:
+                    self._call(self._on_topics, tuple(dict.fromkeys(news)))  # of several equal ones, one is enough
                 if not selector.select(looked_at + self._silence_seconds - time.monotonic()):
                     connection.execute("select 1")  # half a connection would be silent forever
                     self._call(self._on_gap)  # a notification is lost if its sender dies right after the commit
                     looked_at = time.monotonic()
 
-    def _call(self, callback: Callable[..., None], *arguments: str) -> None:
+    def _call(self, callback: Callable[..., None], *arguments: Sequence[str]) -> None:
         if not self._closed.cancelled:
             try:
                 callback(*arguments)
