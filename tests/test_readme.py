@@ -69,6 +69,24 @@ def test_the_readme_works_as_printed_in_a_fresh_clone(clone: Program, columns: i
         reader.follow(steps)
 
 
+@pytest.fixture
+def private_server(request: pytest.FixtureRequest, page: Path, project: Program) -> Iterator[None]:
+    """For a page that needs PostgreSQL, the private server is where its programs look for one."""
+    if "createdb teams" not in page.read_text(encoding="utf-8"):
+        yield
+    else:
+        import psycopg
+
+        server = request.getfixturevalue("postgres_server")
+        git(project, "config", "user.name", "Reader")
+        git(project, "config", "user.email", "reader@example.org")
+        project.variables.update({"PGHOST": str(server.socket), "PGUSER": "postgres"})
+        yield
+        with psycopg.connect(server.url(), autocommit=True) as admin:
+            admin.execute("drop database if exists teams with (force)")
+
+
+@pytest.mark.usefixtures("private_server")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_works_as_printed(project: Program, page: Path) -> None:
     blocks = list(sittings(page.read_text(encoding="utf-8")))

@@ -158,10 +158,10 @@ class HostLife:
         if is_changed:
             self._team.resume_within_limits()
 
-    def open_recorded(self) -> RecordedPort:
+    def open_recorded(self, agent: str) -> RecordedPort:
         from teamcli.app.recorded import RecordedElsewhere  # late: few users watch
 
-        return RecordedElsewhere(self._engine.team)
+        return RecordedElsewhere(self._engine.team, agent)
 
     def marks_of(self, name: str) -> Mapping[str, Any]:
         return {POSITION: Position(read_position(self._engine.team, name)).to_mark()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import LimitHit, Notice, PermissionDenied, Severity, TurnEnded
+from teamcli.agent.events import Event, LimitHit, Notice, PermissionDenied, Severity, TurnEnded
 from teamcli.agent.hooks import check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -131,10 +131,16 @@ class SubAgentSource(Protocol):
 
 
 class RecordedPort(Protocol):
-    """What members on other hosts have recorded."""
+    """What a member on another host has recorded."""
 
-    def look(self, agent: str) -> Snapshot:
+    def begin(self) -> Snapshot:
         """Raises: StateError"""
+
+    def new_steps(self) -> Sequence[Event]:
+        """Those since the last call.
+
+        Raises: StateError
+        """
 
     def close(self) -> None: ...
 
@@ -153,7 +159,7 @@ class HostPort(Protocol):
         Raises: StateError
         """
 
-    def open_recorded(self) -> RecordedPort: ...
+    def open_recorded(self, agent: str) -> RecordedPort: ...
 
     def marks_of(self, name: str) -> Mapping[str, Any]:
         """How far a member that another host runs has read its mail.

@@ -80,6 +80,10 @@ def test_each_verb_becomes_its_tool_call_in_any_case(text, expected, manner) -> 
         ("claim task #12.", [("task_update", {"id": 12, "status": "in_progress"})]),
         ("done 3 then tasks", [("task_update", {"id": 3, "status": "completed"}), ("task_list", {})]),
         (
+            "spawn alice as coder on host box: wait",
+            [("spawn_teammate", {"name": "alice", "role": "coder", "host": "box", "prompt": "wait"})],
+        ),
+        (
             "spawn alice as coder who claims tasks: wait",
             [("spawn_teammate", {"name": "alice", "role": "coder", "claims": True, "prompt": "wait"})],
         ),

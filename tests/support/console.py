@@ -30,7 +30,7 @@ REPL = re.compile(r"^(?:\.venv/bin/)?teamcli(?: (?:--?\w[\w-]*|acceptEdits|\"[^\
 SUBCOMMAND = re.compile(
     r"teamcli (?:-p|team|inbox|send|log|watch|tasks|doctor|demo|sessions|--version|--help)\b|ARGS=\"?doctor"
 )
-FOLLOWS = re.compile(r" -[fF]\b|\bteamcli watch\b(?!.*--tmux)")
+FOLLOWS = re.compile(r" -[fF]\b|\bteamcli watch\b(?!.*--tmux)|\bworker\b")
 END = "[end of the command]"
 
 
@@ -194,6 +194,8 @@ class Reader:
                 self._open_repl(step)
             elif FOLLOWS.search(step.line):
                 self._followers.append(Follower(self._program, step))
+                if " worker " in step.line:  # what follows needs it
+                    self._followers[-1].wait_for_what_is_shown()
             else:
                 self._run(step, may_fail=bool(asks_for_code))
 

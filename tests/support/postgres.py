@@ -93,6 +93,11 @@ class Server:
         self.stop(how)
         self.start()
 
+    @property
+    def socket(self) -> Path:
+        """The directory with its socket."""
+        return self._data.parent
+
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@/{database}?host={self._data.parent}"
 

@@ -70,6 +70,7 @@ VERBS = (
         "such as: spawn alice as coder: run ls then tell lead: done",
         "spawn_teammate",
         rf"spawn\s+(?P<name>{_NAME})\s+as\s+(?:an?\s+)?(?P<role>[^:]*?[^:\s])"
+        rf"(?:\s+on\s+host\s+(?P<host>{_NAME}))?"
         r"(?P<worktree>\s+in\s+a\s+worktree)?(?P<claims>\s+(?:who|that)\s+claims\s+tasks)?\s*:\s*(?P<prompt>\S.*)",
     ),
     _verb(

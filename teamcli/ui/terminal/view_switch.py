@@ -63,17 +63,13 @@ class ViewSwitch:
 
     def _follow(self, name: str, about: str, most_rows: int, number: int) -> None:
         """Show what a member on another host records, as long as this is what the user watches."""
-        from teamcli.session.follower import Follower  # late, as is all that reads transcripts
-
         assert self._session.host is not None
-        recorded, follower = self._session.host.open_recorded(), Follower(name)
+        recorded = self._session.host.open_recorded(name)
         try:
-            snapshot = recorded.look(name)
-            follower.begin([snapshot])
-            turn = Turn(snapshot, about, is_recorded=True, most_rows=most_rows)
+            turn = Turn(recorded.begin(), about, is_recorded=True, most_rows=most_rows)
             self._render_thread.change(lambda views: views.turn_to(turn) if self.shown == name else "")
             while self.shown == name and self._watch_number == number and not self._session.cancel.wait(LOOK_SECONDS):
-                if steps := follower.begin([recorded.look(name)]):
+                if steps := recorded.new_steps():
                     self._render_thread.change(partial(_add, name=name, steps=steps))
         except TeamcliError as e:
             logger.warning("%s cannot be watched: %s", name, e)
