@@ -18,6 +18,7 @@ from teamcli.team.manager import ANY_HOST, TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
 from teamcli.team.roster import Member
+from teamcli.team.teammate import Teammate
 
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
@@ -100,15 +101,19 @@ class Hosting:
 
     def lost(self, names: Sequence[str]) -> None:
         """Other hosts run these now: end them here, without a trace."""
-        for name in names:
-            self._end(name)
+        ended = [teammate for name in names if (teammate := self._end(name))]
+        # Afterwards nothing knows any more that they must not write.
+        deadline = time.monotonic() + CLOSING_SECONDS
+        for teammate in ended:
+            teammate.join(max(0.0, deadline - time.monotonic()))
         if LEAD in names:
             self._cancel.cancel("another teamcli leads this team now")
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str) -> Teammate | None:
         if teammate := self._team.agents.remove(name):
             teammate.hand_over(at_once=True)
             teammate.dismiss()
+        return teammate
 
     def obey(self, name: str, order: str, text: str) -> None:
         """Raises: TeamcliError"""
