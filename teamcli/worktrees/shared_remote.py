@@ -12,7 +12,7 @@ from pathlib import Path
 from teamcli.cancel import CancelScope
 from teamcli.errors import GitError
 from teamcli.exec.command_host import CommandHost
-from teamcli.worktrees.git import Git
+from teamcli.worktrees.git import Git, drop_stale_lock
 
 REMOTE = "origin"
 TRAVEL_SECONDS = 600.0
@@ -68,8 +68,24 @@ class SharedRemote:
         """
         options = ("--quiet", "--no-tags", "--prune", "--no-recurse-submodules", "--upload-pack=git-upload-pack")
         with _FETCHING:
-            self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
+            try:
+                self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
+            except GitError:
+                if not self._drop_stale_locks():
+                    raise
+                self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
         return self._git.commit(f"refs/remotes/{REMOTE}/{branch}")
+
+    def _drop_stale_locks(self) -> bool:
+        """Remove what a git that was killed has left; false if it has left nothing."""
+        packed, branches = (
+            self._git.directory / self._git.text("rev-parse", "--git-path", name)
+            for name in ("packed-refs.lock", f"refs/remotes/{REMOTE}")
+        )
+        left = [place for place in (packed, *branches.rglob("*.lock")) if place.exists()]
+        for place in left:
+            drop_stale_lock(place)
+        return bool(left)
 
     def push(self, branch: str, cancel: CancelScope | None = None) -> None:
         """Push a branch. It only grows: a host that was replaced cannot take it back.

@@ -108,6 +108,19 @@ def test_work_on_another_host_is_pushed_and_the_lead_merges_it(machines: Machine
     assert "team/alice" in git(machines.remote, "branch", "--list", "team/alice")
 
 
+def test_a_lock_that_a_killed_git_has_left_does_not_keep_a_member_from_working(machines: Machines) -> None:
+    script = TeamScript(lead=[spawn("hi", host="box"), text("asked"), text("it answered")], alice=[text("done")])
+    with machines.lead.against(script):
+        machines.worker("box")
+        lock = machines.base / "box/.git/refs/remotes/origin/team/alice.lock"
+        lock.parent.mkdir()
+        git(machines.lead.directory, "push", "--quiet", "origin", "HEAD:refs/heads/team/alice")
+        lock.touch()
+        ran = machines.run("ask alice")
+    assert ran.out.strip() == "it answered", ran.err
+    assert not lock.exists()
+
+
 def test_a_member_continues_from_what_was_pushed_and_merged(machines: Machines) -> None:
     script = TeamScript(
         lead=[
