@@ -150,6 +150,7 @@ class Hosting:
                 return  # others take them over when this host's lease has run out
             teammate.hand_over(at_once=True)
             teammate.join(CLOSING_SECONDS)
+            teammate.save_work()
             self._team.agents.remove(teammate.name)
             teammate.dismiss()
             self._leases.give_up(teammate.name)

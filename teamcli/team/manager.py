@@ -360,6 +360,7 @@ class TeammateManager:
         self._factory.prepare(member, None)
         teammate = self._factory.build_teammate(self, member, None)
         if note and teammate.agent.conversation.messages:
+            teammate.reopen()
             teammate.agent.conversation.add_user([text_block(note)])
         teammate.report_again()
         self.tasks.taken_over(name)

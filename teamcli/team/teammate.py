@@ -240,6 +240,11 @@ class Teammate(AgentThread):
         if at_once or not is_working:
             self.scope.cancel("handed over to another host")
 
+    def save_work(self) -> None:
+        """After its thread has ended: push what it has begun, for the next host."""
+        if self.member.status is Status.WORKING:
+            self._setup.end_work()
+
     def dismiss(self) -> str:
         """End the thread and close what it used. Nothing is reported; returns what is left."""
         self.scope.cancel("shut down")
@@ -307,6 +312,11 @@ class Teammate(AgentThread):
             terms, self._next_terms = self._next_terms, {}
             self.agent.use(*self._setup.set_up(self.member._replace(**terms)))
             self._roster.update(self.name, **terms)
+
+    def reopen(self) -> None:
+        """On another host: work that ended and was not recorded was not pushed either. Let it look at what is left."""
+        if self._latest.report is not None and not self._latest.is_recorded:
+            self._latest = LatestWork(self._latest.work, is_open=True)
 
     def report_again(self) -> None:
         """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
