@@ -265,6 +265,7 @@ def assemble(
     resources.callback(channel.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
+    ask, ask_for_server = engine.shared_ask(ask, ask_for_server)
     mcp = _open_mcp(options, choices, state, notes, ask_for_server, users_host, warn)
     resources.callback(mcp.close)
     runtime = Runtime(
@@ -281,7 +282,7 @@ def assemble(
         JobList(),
         live_policy,
         budgets,
-        engine.shared_ask(ask),
+        ask,
         hooks,
         record.changes,
         watching,

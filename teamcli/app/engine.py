@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from teamcli.app.host_life import HostLife
     from teamcli.app.lazy_board import LazyBoard
     from teamcli.cancel import CancelScope
+    from teamcli.mcp.server import Ask as AskForServer
     from teamcli.storage.log import Log
     from teamcli.tasks.storage import TaskStorage
     from teamcli.team.remote_teammate import OtherHosts, TaskPort
@@ -63,7 +64,7 @@ class Engine(Protocol):
     ) -> HostLife | None:
         """What runs beside the team; None if nothing does."""
 
-    def shared_ask(self, ask: Ask) -> Ask:
+    def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         """How members of this process ask a person, if `ask` puts a question to the user of this process."""
 
     def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
@@ -116,8 +117,8 @@ class FileEngine:
     ) -> HostLife | None:
         return None
 
-    def shared_ask(self, ask: Ask) -> Ask:
-        return ask
+    def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
+        return ask, ask_for_server
 
     def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
         return None

@@ -14,6 +14,8 @@ from teamcli.app.engine import archive_transcript
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, LeaseLost, StateError, ToolError
+from teamcli.mcp.server import Ask as AskForServer
+from teamcli.mcp.server import decline
 from teamcli.storage.files import make_private_dir
 from teamcli.storage.log import Log
 from teamcli.storage.team_dir import TeamDir
@@ -143,11 +145,11 @@ class StoreEngine:
         assert isinstance(bus, PostgresBus)
         return HostLife(self, bus, team, board, budgets, cancel, self._on_look)
 
-    def shared_ask(self, ask: Ask) -> Ask:
+    def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         if self.options.has_lead:
-            self._received = ReceivedQuestions(self.team, ask)
-            return ask
-        return self._sent.ask
+            self._received = ReceivedQuestions(self.team, ask, ask_for_server or decline)
+            return ask, ask_for_server
+        return self._sent.ask, self._sent.ask_server_question
 
     def question_changed(self, id: str) -> None:
         """A question was asked, answered or withdrawn; or any, without an id."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_mcp import fake
 from tests.store.machines import BYPASS, Machines, machines_in
 from tests.support.answers import text, tool
 from tests.support.screen import Screen
@@ -146,3 +147,114 @@ def test_a_member_on_another_host_is_watched_from_its_record(machines: Machines)
             screen.type("\x1b")
             screen.wait_for("heard")
             assert screen.text.count("$ echo last step") == 1
+
+
+def test_a_server_of_a_member_on_another_host_asks_at_the_prompt(machines: Machines) -> None:
+    machines.lead.settings(sandbox="off", lease_seconds=2.0, mcpServers={"fake": fake()})
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard")],
+        alice=[tool("mcp__fake__form"), text("the form is filled in")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for("answer? >>")
+            screen.wait_for_all("MCP server fake on box asks:", "Name?", "It wants to know: name")
+            screen.type("y\r")
+            screen.wait_for("name >>")
+            screen.type("carol\r")
+            screen.wait_for("the form is filled in")
+        wait_until(lambda: machines.rows("select count(*) from question") == [(0,)])
+    assert '"content": {"name": "carol"}' in str(script.requests["alice"][1]["messages"][-1])
+
+
+def test_an_idle_member_on_another_host_gets_work_on_other_terms_and_broadcasts(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[
+            spawn("one"),
+            text("asked"),
+            spawn("two", model="other-model"),
+            text("asked again"),
+            tool("broadcast", content="three"),
+            text("told"),
+            text("the end"),
+        ],
+        alice=[text("first"), text("second"), text("third")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("begin")
+    assert ran.out.strip() == "the end", ran.err
+    assert [request["model"] for request in script.requests["alice"]] == ["test-model", "other-model", "other-model"]
+    assert "three" in str(script.requests["alice"][2]["messages"][-1])
+
+
+def test_a_plan_of_a_member_on_another_host_is_reviewed_by_the_lead(machines: Machines) -> None:
+    def review(request: dict[str, Any]) -> Any:
+        (id,) = set(re.findall(r"req-\w+", str(request["messages"][-1])))
+        return tool("plan_review", request_id=id, approve=True)
+
+    script = TeamScript(
+        lead=[spawn("do it", plan=True), text("asked"), review, text("approved"), text("the end")],
+        alice=[
+            tool("bash", command="touch early"),
+            tool("submit_plan", plan="touch late"),
+            text("submitted"),
+            tool("bash", command="touch late"),
+            text("done"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("begin")
+    assert ran.out.strip() == "the end", (ran.err, script.requests["lead"][-1]["messages"])
+    place = machines.base / "box/.team/worktrees/alice"
+    assert not (place / "early").exists()
+    assert (place / "late").exists()
+
+
+def test_a_headless_run_ends_although_a_member_on_another_host_waits_for_a_message(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("wait"), text("asked"), text("the end")],
+        alice=[tool("wait_for_message", timeout_seconds=600), text("nobody wrote")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("begin")
+    assert ran.out.strip() == "the end", ran.err
+    assert "nobody is left who could write to you" in str(script.requests["alice"][1]["messages"][-1])
+
+
+def test_a_limit_of_a_member_on_another_host_is_raised_and_a_working_one_is_shut_down(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard"), text("heard more")],
+        alice=[
+            text("first result"),
+            tool("bash", command="true"),
+            text("second result"),
+            until(machines.base / "never"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for("heard")
+            screen.type("/budget alice 2 calls\r")
+            screen.wait_for("1 model call left")
+            screen.type("@alice once more\r")
+            screen.wait_for("is paused")
+            screen.type("/budget alice +5 calls\r")
+            screen.wait_for("resumes alice if that is enough")
+            screen.wait_for("second result")
+            # A working one is asked first, and stopped if the user insists.
+            screen.type("@alice for ever\r")
+            wait_until(lambda: len(script.requests["alice"]) == 4)
+            screen.wait_for("● alice")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Asked 'alice' to shut down")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Stopped 'alice'; it is shut down")
