@@ -155,7 +155,17 @@ def store_of(options: Options, choices: Choices) -> str:
 
 def open_roster(dir: TeamDir, engine: Engine, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:
     def on_change(member: Member) -> None:
-        names = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
+        names = (
+            "role",
+            "error",
+            "interrupted",
+            "paused",
+            "limit",
+            "waiting_for",
+            "stuck_since",
+            "incarnation",
+            "runs_on",
+        )
         details = {name: v for name in names if (v := getattr(member, name))}
         emit(StatusChanged(member.name, member.status, details, is_outside=not engine.is_here(member)))
 

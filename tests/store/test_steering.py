@@ -59,7 +59,7 @@ def test_a_member_on_another_host_is_steered_from_the_prompt(machines: Machines)
             assert re.search(r"alice +box +coder +idle +\d+ \w+ +0 +2", screen.text), screen.text
             screen.type("/send alice a third time\r")
             wait_until(lambda: len(script.requests["alice"]) == 3)
-            screen.wait_for("● alice")
+            screen.wait_for("● alice working on box 0s")
             screen.type("/pause alice\r")
             screen.wait_for("Paused 'alice'")
             screen.wait_for("alice interrupted, paused")

@@ -171,8 +171,9 @@ def _host_of(member: Member, hosts: Mapping[str, str]) -> str | Cell:
     """The host that runs it, or last did. One without a host of its own is where the lead is."""
     if not member.is_active:
         return ""
-    name = one_line(hosts.get(member.name) or member.runs_on or hosts.get(LEAD, ""), 32)
-    return Cell(f"{name} (gone)", "bad") if member.host and member.name not in hosts else name
+    if member.host and member.name not in hosts:
+        return Cell(f"{one_line(member.runs_on, 32)} (gone)", "bad") if member.runs_on else ""
+    return one_line(hosts.get(member.name) or hosts.get(LEAD, ""), 32)
 
 
 def _host_line(host: HostState) -> str:

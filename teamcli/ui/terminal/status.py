@@ -32,6 +32,8 @@ class AgentState:
         """Why it is not working, unless its work is simply done."""
         self.is_stuck = False
         """It is working but has made no progress for a long time."""
+        self.is_elsewhere = False
+        """Another host runs it: its single steps are not known."""
         self._activity: Activity | None = None
         self._calls: dict[str, Activity] = {}
         self._retry_at: float | None = None
@@ -53,7 +55,7 @@ class AgentState:
             case events.ToolProgress():
                 return False
             case events.StatusChanged():
-                self._change_status(event)
+                self._change_status(event, now)
             case events.TurnStarted():
                 self._activity = Activity("thinking", now)
             case events.TurnEnded():
@@ -95,15 +97,20 @@ class AgentState:
         self._activity, self._retry_at = Activity(what, now), None
         return True
 
-    def _change_status(self, event: events.StatusChanged) -> None:
+    def _change_status(self, event: events.StatusChanged, now: float) -> None:
         self.status, details = event.status, event.details
         self.is_stuck = bool(details.get("stuck_since"))
         notes = [word for word in ("interrupted", "paused") if details.get(word)]
         if details.get("waiting_for") and event.status == "idle":
             notes.append(f"waits for {details['waiting_for']}")
         self.note = ", ".join([*notes, *(["error"] if details.get("error") else [])])
+        self.is_elsewhere = event.is_outside
         if event.status in ("idle", "shutdown"):
             self._become_idle()
+        elif event.is_outside:
+            since = self._activity.since if self._activity else now
+            host = details.get("runs_on")
+            self._activity = Activity(f"{event.status} on {host}" if host else event.status, since)
 
     def _become_idle(self) -> None:
         self._activity = self._retry_at = None

@@ -91,7 +91,7 @@ def _row(group: Sequence[AgentState], names: int, width: int, moment: Moment) ->
     marked = _marked(state, moment)
     gap = " " * (names - width_of(marked))
     pieces: Line = [*marked, (gap, PLAIN), (" asks" if asks else "", YELLOW)]
-    tokens = f" · {_short(state.tokens)} tokens"
+    tokens = "" if state.is_elsewhere else f" · {_short(state.tokens)} tokens"
     room = width - width_of(pieces) - len(tokens) - len(" 1h59m") - 1
     return clipped([*pieces, (f" {state.describe(moment.now, max(10, room))}{tokens}", DIM)], width)
 
