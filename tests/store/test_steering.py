@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from teamcli.cancel import CancelScope
+from teamcli.errors import UsageError
+from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.teams import open_team
 from tests.cli.test_mcp import fake
 from tests.store.machines import BYPASS, Machines, machines_in
 from tests.support.answers import text, tool
@@ -258,3 +263,12 @@ def test_a_limit_of_a_member_on_another_host_is_raised_and_a_working_one_is_shut
             screen.wait_for("Asked 'alice' to shut down")
             screen.type("/shutdown alice\r")
             screen.wait_for("Stopped 'alice'; it is shut down")
+
+
+def test_a_worker_for_a_repository_without_a_team_says_how_to_begin(postgres_url: str) -> None:
+    words = "ffff: start teamcli with this store in a clone first"
+    with (
+        closing(Database(postgres_url, CancelScope(), waits=False)) as database,
+        pytest.raises(UsageError, match=words),
+    ):
+        open_team(postgres_url, "f" * 40, "", create=False, database=database)
