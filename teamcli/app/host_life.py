@@ -94,11 +94,12 @@ class HostLife:
         beginning = self._engine.team.topic("")
         ours = [topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)]
         roster = [topic for topic in ours if topic.startswith(_ROSTER)]
+        # The roster first: who reads how some work has ended finds its member as it is then.
+        if roster:
+            self._try(lambda: self._roster_changed(*roster))  # in one query, since many may change at once
         for topic in ours:
             if not topic.startswith(_ROSTER):
                 self._changed(*topic.split("/", 1))
-        if roster:
-            self._try(lambda: self._roster_changed(*roster))  # in one query, since many may change at once
 
     def _changed(self, kind: str, name: str = "") -> None:
         self._try(
@@ -117,9 +118,9 @@ class HostLife:
 
     def _look_again(self) -> None:
         for look in (
+            self._roster_changed,
             self._bus.look_again,
             self._news.show_all if self._engine.options.has_lead else lambda: None,
-            self._roster_changed,
             self._board.look_again,
             lambda: self._engine.question_changed(""),
         ):

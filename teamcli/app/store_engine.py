@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from teamcli.app.host_life import HostLife
     from teamcli.app.lazy_board import LazyBoard
 
+LEAVING_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
@@ -93,6 +94,10 @@ class StoreEngine:
         """Notified when another host has changed the roster."""
 
     def _leave(self) -> None:
+        # Without a session, nobody else ends the wait for a database that is away.
+        timer = threading.Timer(LEAVING_SECONDS, self.scope.cancel, ("teamcli is exiting",))
+        timer.daemon = True
+        timer.start()
         try:
             self.host.leave()
         except StateError as e:  # others notice when the lease has run out

@@ -35,6 +35,9 @@ def leaving_hint(session: Session, hint: str) -> str:
 def leaving_lines(session: Session, interrupted: Sequence[str], is_headless: bool = False) -> list[str]:
     """Call this before the session is closed, which ends the commands."""
     lines = []
+    agents, roster = session.team.agents, session.team.roster
+    # Members on other hosts continue.
+    interrupted = [name for name in interrupted if agents.get(name) or not roster.find(name)]
     if interrupted:
         can_resume = any(session.team.roster.find(name) for name in interrupted)
         resume = " After teamcli --continue, /resume lets teammates continue." if can_resume else ""

@@ -6,6 +6,7 @@ reads that repository: commits cross as a pack, whose objects are checked.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -142,10 +143,11 @@ class Checkouts:
                 return f"in {checkout.shown}, brought up to date, on {checkout.branch}"
             if keeps:
                 return ""
-        _remove_files(checkout)
+        kept = _move_aside(checkout)
         self._take(checkout, notes, commit)
         self._make(checkout, Main.read(self.main), notes._replace(tip=commit), cancel or CancelScope())
-        return f"in {checkout.shown}, made again from what was pushed, on {checkout.branch}"
+        said = f"in {checkout.shown}, made again from what was pushed, on {checkout.branch}"
+        return f"{said}; what was here before is in {kept}" if kept else said
 
     def commit_all(self, member: str) -> None:
         """Commit what is uncommitted, so that it can travel.
@@ -407,6 +409,22 @@ class Checkouts:
         if (notes := Notes.read(checkout)) is None:
             raise ToolError(f"'{member}' has no checkout")
         return checkout, notes
+
+
+def _move_aside(checkout: Checkout) -> str:
+    """Keep a checkout that has something which was never pushed, under another name; returns it, if there was one.
+
+    Raises: ToolError
+    """
+    if not os.path.lexists(checkout.path):
+        return ""
+    names = (checkout.path.with_name(f"{checkout.member}.left-{number}") for number in itertools.count(1))
+    aside = next(path for path in names if not os.path.lexists(path))
+    try:
+        checkout.path.rename(aside)
+    except OSError as e:
+        raise ToolError(cannot("rename", checkout.path, e)) from e
+    return "/".join(aside.parts[-3:])
 
 
 def _remove_files(checkout: Checkout) -> None:

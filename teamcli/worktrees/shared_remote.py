@@ -17,9 +17,20 @@ from teamcli.worktrees.git import Git, drop_stale_lock
 REMOTE = "origin"
 TRAVEL_SECONDS = 600.0
 _BRANCHES = f"+refs/heads/*:refs/remotes/{REMOTE}/*"
-_LISTED = ("config", "--global", "--get-all", "credential.helper")
+_OWN_SETTINGS = (
+    "config",
+    "--includes",
+    "--show-scope",
+    "--null",
+    "--get-regexp",
+    r"^credential\..*$|^core\.sshcommand$",
+)
+_URL = ("config", "--local", "--no-includes", "--get", f"remote.{REMOTE}.url")
 
 
+_PUSH = ("--quiet", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--receive-pack=git-receive-pack")
+_TRUSTED = ("system", "global")
+"""Where settings come from that no agent can write."""
 _FETCHING = threading.Lock()
 """Two fetches into one repository at a time would refuse to update the same branch."""
 
@@ -33,15 +44,19 @@ class SharingGit(Git):
         self._options = (
             *self._options,
             *("-c", "core.sshCommand=ssh -oBatchMode=yes", "-c", "core.gitProxy=", "-c", "protocol.ext.allow=never"),
+            *("-c", "push.gpgSign=false", "-c", "core.alternateRefsCommand=true"),
         )
 
     def travel(self, *arguments: str, cancel: CancelScope | None = None) -> bytes:
-        """The same as `run`, with the credential helpers that the user has set up for all repositories.
+        """The same as `run`, with the credentials that the user or the system has set up for all repositories.
 
         Raises: GitError
         """
-        helpers = [line for line in self.text(*_LISTED, check=False).splitlines() if line]
-        given = tuple(word for helper in helpers for word in ("-c", f"credential.helper={helper}"))
+        words = self.run(*_OWN_SETTINGS, check=False).decode("utf-8", "replace").split("\0")
+        found = [
+            entry.partition("\n") for scope, entry in zip(words[::2], words[1::2], strict=False) if scope in _TRUSTED
+        ]
+        given = tuple(word for name, _, value in found for word in ("-c", f"{name}={value}"))
         return self.run(*given, *arguments, cancel=cancel, seconds=TRAVEL_SECONDS)
 
 
@@ -51,9 +66,22 @@ class SharedRemote:
 
     def why_not(self) -> str:
         """Why branches cannot travel; empty if nothing is known that would prevent it."""
-        if not self._git.text("remote", "get-url", REMOTE, check=False):
+        url = self._url
+        if not url:
             return f"the repository has no remote '{REMOTE}'"
+        # Its hooks would run outside the sandbox.
+        place = Path(url.removeprefix("file://")).expanduser()
+        if place.is_absolute() and place.resolve().is_relative_to(self._git.directory.resolve()):
+            return f"the remote '{REMOTE}' is in the directory of the team, where agents can write"
         return ""
+
+    @property
+    def _url(self) -> str:
+        """From the repository's own configuration, which no agent can write; not from files that it includes, nor from
+        `.git/remotes`, which an agent could."""
+        url = self._git.text(*_URL, check=False)
+        is_relative_path = "://" not in url and ":" not in url and not url.startswith("/")
+        return str(self._git.directory / url) if url and is_relative_path else url
 
     def unpushed(self) -> str:
         """What other hosts do not have of the lead's branch, in words; empty if they have it all."""
@@ -66,14 +94,17 @@ class SharedRemote:
 
         Raises: GitError
         """
-        options = ("--quiet", "--no-tags", "--prune", "--no-recurse-submodules", "--upload-pack=git-upload-pack")
+        options = (
+            *("--quiet", "--no-tags", "--prune", "--no-recurse-submodules", "--upload-pack=git-upload-pack"),
+            *("--no-write-fetch-head", "--refmap="),
+        )
         with _FETCHING:
             try:
-                self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
+                self._git.travel("fetch", *options, self._url, _BRANCHES, cancel=cancel)
             except GitError:
                 if not self._drop_stale_locks():
                     raise
-                self._git.travel("fetch", *options, REMOTE, _BRANCHES, cancel=cancel)
+                self._git.travel("fetch", *options, self._url, _BRANCHES, cancel=cancel)
         return self._git.commit(f"refs/remotes/{REMOTE}/{branch}")
 
     def _drop_stale_locks(self) -> bool:
@@ -92,8 +123,7 @@ class SharedRemote:
 
         Raises: GitError
         """
-        options = ("--quiet", "--no-verify", "--no-recurse-submodules", "--receive-pack=git-receive-pack")
-        self._git.travel("push", *options, REMOTE, f"refs/heads/{branch}:refs/heads/{branch}", cancel=cancel)
+        self._git.travel("push", *_PUSH, self._url, f"refs/heads/{branch}:refs/heads/{branch}", cancel=cancel)
 
     def publish(self, branch: str) -> str:
         """Push the commit that is checked out here as a branch of that name, so that other hosts have it. Returns it.
@@ -101,8 +131,7 @@ class SharedRemote:
         Raises: GitError
         """
         commit = self._git.commit("HEAD")
-        options = ("--quiet", "--no-verify", "--no-recurse-submodules", "--receive-pack=git-receive-pack")
-        self._git.travel("push", *options, REMOTE, f"+{commit}:refs/heads/{branch}")
+        self._git.travel("push", *_PUSH, self._url, f"+{commit}:refs/heads/{branch}")
         return commit
 
     def default_start(self) -> str:

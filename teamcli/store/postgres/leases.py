@@ -8,6 +8,7 @@ has not renewed in time only means that others may take its agents.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -21,10 +22,15 @@ from teamcli.errors import ConfigError, StateError
 from teamcli.store.postgres.team_rows import Fence, Team
 
 LEASE_SECONDS = 30.0
+logger = logging.getLogger(__name__)
 _IS_HELD = """exists (
     select 1 from host h
     where h.team = l.team and h.name = l.host and h.epoch = l.host_epoch and h.expires_at > clock_timestamp()
 )"""
+
+
+class HostReplaced(StateError):
+    """Another process has this host's name."""
 
 
 class HostRow(NamedTuple):
@@ -121,7 +127,7 @@ class Host:
         for agent in lost:
             self._fence.lose(agent)
         if held is None:
-            raise StateError(f"another process is the host '{self.name}' now")
+            raise HostReplaced(f"another process is the host '{self.name}' now")
         return lost
 
     def forget(self, agents: Iterable[str]) -> None:
@@ -237,14 +243,23 @@ class Renewal:
         while not self._cancel.wait(self._every_seconds):
             try:
                 lost = self._host.renew()
-            except StateError as e:
-                if not self._cancel.cancelled:
-                    self._on_replaced(str(e))
+            except HostReplaced as e:
+                self._on_replaced(str(e))
                 return
-            if lost:
-                self._on_lost(lost)
-                self._host.forget(lost)
+            except StateError as e:  # a full disk, say: others take over if it lasts
+                logger.warning("the lease was not renewed: %s", e)
+                continue
+            if lost:  # ending a member may take long, and the lease must not wait for it
+                threading.Thread(target=self._end, args=(lost,), name="lost members", daemon=True).start()
             self._on_look()
+
+    def _end(self, lost: list[str]) -> None:
+        try:
+            self._on_lost(lost)
+        except Exception:  # boundary: these members run elsewhere now, whatever is left of them here
+            logger.exception("members that were lost could not be ended")
+            return
+        self._host.forget(lost)
 
 
 def _this_process() -> dict[str, Any]:
@@ -253,8 +268,12 @@ def _this_process() -> dict[str, Any]:
 
 def _is_dead_here(doc: str) -> bool:
     """Whether the process that wrote this ran on this machine, and has ended."""
-    known = json.loads(doc)
-    return bool(known.get("machine")) and known["machine"] == _machine() and _started(known["pid"]) != known["started"]
+    try:
+        known = json.loads(doc)
+        is_here = bool(known["machine"]) and known["machine"] == _machine()
+        return is_here and _started(known["pid"]) != known["started"]
+    except (ValueError, KeyError, TypeError):  # anyone who can write to the database can write this
+        return False
 
 
 def _machine() -> str:

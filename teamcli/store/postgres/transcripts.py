@@ -19,6 +19,8 @@ from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 
+_MOST_FORGED = 20
+"""How many rows that are not signed may come before one that is."""
 _INSERT = """
     with held as (
         select 1 from lease where team = %(team)s and name = %(agent)s and epoch = %(epoch)s for share
@@ -115,15 +117,16 @@ def read_position(team: Team, agent: str) -> int:
     Raises: StateError
     """
 
-    def read(cursor: Cursor[Any]) -> str | None:
+    def read(cursor: Cursor[Any]) -> list[tuple[int, int, int, str, str]]:
         cursor.execute(
-            'select entry from transcript where team = %s and agent = %s and entry like \'%%"marks":{%%"inbox":{%%\''
-            " order by incarnation desc, seq desc limit 1",
-            (team.id, agent),
+            "select incarnation, seq, epoch, entry, sig from transcript where team = %s and agent = %s"
+            ' and entry like \'%%"marks":{%%"inbox":{%%\' order by incarnation desc, seq desc limit %s',
+            (team.id, agent, _MOST_FORGED),
         )
-        row = cursor.fetchone()
-        return str(row[0]) if row else None
+        return cursor.fetchall()
 
-    entry = team.database.run(read)
-    marks = json.loads(entry).get("marks") if entry else None
-    return Position.from_mark(marks.get(POSITION)).offset if isinstance(marks, dict) else 0
+    for incarnation, seq, epoch, entry, sig in team.database.run(read):
+        if team.is_signed(sig, "transcript", agent, incarnation, seq, epoch, entry):
+            marks = json.loads(entry).get("marks")
+            return Position.from_mark(marks.get(POSITION)).offset if isinstance(marks, dict) else 0
+    return 0
