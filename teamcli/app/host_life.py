@@ -53,6 +53,8 @@ class HostLife:
         self._cancel = cancel
         self._on_look = on_look
         self._leases = _Leases(engine, bus)
+        self._ran_on: dict[str, str] = {}
+        """The host of each member, as the user knows it."""
         self._news = MailNews(bus, team, engine.is_here)
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
         every = engine.options.lease_seconds / 6
@@ -131,9 +133,21 @@ class HostLife:
         with self._engine.changed:
             self._engine.changed.notify_all()
         self._follow_budgets()
+        if self._engine.options.has_lead:
+            self._report_moves()
         self._team.quiescence.teammate_idle()  # those of other hosts may be, too
         if not topics or any(map(self._may_leave_a_member_free, topics)):
             self.hosting.look()
+
+    def _report_moves(self) -> None:
+        """The user should know that a member has changed hosts: what was not pushed is not there any more."""
+        for member in self._team.roster.members():
+            before = self._ran_on.get(member.name, "")
+            if member.runs_on and member.runs_on != before:
+                self._ran_on[member.name] = member.runs_on
+                if before:
+                    text = f"{member.name} continues on the host '{member.runs_on}'; '{before}' is gone or has left."
+                    self._team.outbox.warn(member.name, text)
 
     def _may_leave_a_member_free(self, topic: str) -> bool:
         """Whether this change means that a host can take a member. Most only say that one works or is idle."""

@@ -34,7 +34,8 @@ def export_team(
 
     Raises: StateError, UsageError
     """
-    if target.has_state and not is_forced:
+    parts = (target.config, target.inbox, target.transcripts, target.events, target.tasks)
+    if any(part.exists() for part in parts) and not is_forced:
         raise UsageError(f"{target.root} has a team already: name another directory, or move it aside with --force")
     with as_state_error("create", target.root):
         target.root.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
 from teamcli.team.roster import Member
 from teamcli.team.teammate import Teammate
+from teamcli.text.tags import tagged
 
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
@@ -27,8 +28,8 @@ CLOSING_SECONDS = 2.0
 RETRY_SECONDS = 30.0
 """After this time, a host tries again to run a member that it could not run."""
 MOVED = (
-    "[You run on the host '{host}' now; '{earlier}' is gone or has handed you over. Your checkout starts at the last"
-    " commit of your branch that was pushed: look at what is there before you continue.]"
+    "You run on the host '{host}' now; '{earlier}' is gone or has handed you over. Your checkout starts at the last"
+    " commit of your branch that was pushed: look at what is there before you continue."
 )
 logger = logging.getLogger(__name__)
 
@@ -225,7 +226,8 @@ class Hosting:
         member = self._team.roster.get(name)
         earlier = member.runs_on
         has_moved = earlier not in ("", self._leases.name)
-        note = MOVED.format(host=self._leases.name, earlier=earlier) if has_moved else ""
+        moved = MOVED.format(host=self._leases.name, earlier=earlier)
+        note = tagged("note", moved, "", "") if has_moved else ""
         self._team.take_over(name, note)
         self._team.roster.update(name, runs_on=self._leases.name, error="")
 

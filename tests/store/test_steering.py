@@ -117,8 +117,7 @@ def test_questions_of_another_host_are_answered_at_the_prompt(machines: Machines
             screen.wait_for("touch four")
             machines.worker("second", permissions=())
             worker.kill()
-            screen.wait_for("● alice")
-            assert "allow? >>" not in screen.text
+            # Only one question is shown at a time: the first one was withdrawn, or this would wait behind it.
             screen.wait_for("touch five")
         # The lead has gone without a word, and comes back: what is open is asked again.
         with Screen(machines.lead, "--continue", columns=120, lines=60) as screen:

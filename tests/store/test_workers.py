@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -66,6 +67,9 @@ def test_another_worker_finishes_what_a_killed_one_has_begun(machines: Machines)
     assert out.decode().strip() == "it is built", err
     told = str(script.requests["alice"][-1]["messages"])
     assert "You run on the host 'two' now; 'one' is gone" in told
+    events = [json.loads(entry) for (entry,) in machines.rows("select entry from event")]
+    notices = [event["text"] for event in events if event["event"] == "notice"]
+    assert "alice continues on the host 'two'; 'one' is gone or has left." in notices
     epochs = machines.rows("select distinct epoch from transcript where agent = 'alice' order by 1")
     assert [epoch for (epoch,) in epochs] == [1, 2, 3]
 
