@@ -234,10 +234,9 @@ class Teammate(AgentThread):
     def hand_over(self, at_once: bool = False) -> None:
         """Another host continues its work: end the thread at its next step, or at once. Nothing is recorded or
         reported, so that the other host finds the work as it was."""
-        with self._changed:
-            self._is_handed_over = True
-            is_working = self._turn is not None
-        if at_once or not is_working:
+        # Without the lock, which may be held while mail is read from a database that is away.
+        self._is_handed_over = True
+        if at_once or self._turn is None:
             self.scope.cancel("handed over to another host")
 
     def save_work(self) -> None:

@@ -32,7 +32,7 @@ TAKEOVER_SECONDS = 3 * LEASE_SECONDS
 TASKS = 8
 """In each round."""
 FRAME = re.compile(r'type="task"[^>]* task="(\d+)"')
-MOVED = "[You run on the host "
+MOVED = "<note>You run on the host "
 AUDIT = """
     create table if not exists written (agent text, incarnation int, seq bigint, epoch bigint, program text, host text);
     truncate written;
