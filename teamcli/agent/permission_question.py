@@ -73,7 +73,7 @@ class Question:
         self._answered.set()
 
     def wait_until_closed(self) -> Answer | None:
-        """Wait until it is answered; None if nobody waits for the answer any more."""
+        """Wait until it is answered; None if it was closed without an answer."""
         self._answered.wait()
         return self._answer
 

@@ -62,7 +62,7 @@ class Engine(Protocol):
     def host_life(
         self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
     ) -> HostLife | None:
-        """What runs beside the team; None if nothing does."""
+        """What else runs for the team in this process; None if nothing does."""
 
     def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         """How members of this process ask a person, if `ask` puts a question to the user of this process."""

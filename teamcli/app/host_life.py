@@ -140,7 +140,7 @@ class HostLife:
             self.hosting.look()
 
     def _report_moves(self) -> None:
-        """The user should know that a member has changed hosts: what was not pushed is not there any more."""
+        """The user should know that a member has changed hosts: what was not pushed is missing there."""
         for member in self._team.roster.members():
             before = self._ran_on.get(member.name, "")
             if member.runs_on and member.runs_on != before:

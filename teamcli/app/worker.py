@@ -26,7 +26,7 @@ LEAVING_SECONDS = DRAIN_SECONDS + 20.0
 
 
 def run_worker(options: Options, slots: int) -> int:
-    """Runs until it is told to leave; returns the exit code.
+    """Runs until a signal ends it; returns the exit code.
 
     Raises: ConfigError, StateError, UsageError
     """

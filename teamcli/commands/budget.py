@@ -91,6 +91,10 @@ def _set(session: Session, target: str, now: Budget, change: BudgetChange) -> st
     if amount is not None and change.is_more:
         amount += used
     chosen = dict.fromkeys(change.kinds, amount)
+    # Before the change: a member on another host may have resumed by the time it is stored.
+    elsewhere = [
+        each for each in session.team.roster.members() if each.name == target and _is_paused_elsewhere(session, each)
+    ]
     # A teammate may be called `team`; that name still means the whole team.
     if target not in (SESSION, TEAM) and target in session.team.roster.names():
         member = session.team.roster.get(target)
@@ -102,13 +106,21 @@ def _set(session: Session, target: str, now: Budget, change: BudgetChange) -> st
     words += [f"{name} resumes." for name in session.team.resume_within_limits()]
     words += ["The lead resumes with your next line."] if session.lead.resume_within_limits() else []
     # A teammate may have reached two limits, of which this was one.
-    paused = [member for member in session.team.roster.members() if member.limit and member.name == target]
-    return " ".join([*words, *(_still_paused(session, member) for member in paused)])
+    paused = [each for each in session.team.roster.members() if each.limit and each.name == target]
+    words += [_resumed_elsewhere(member) for member in elsewhere]
+    return " ".join([*words, *(_still_paused(member) for member in paused if not elsewhere)])
 
 
-def _still_paused(session: Session, member: Member) -> str:
-    if session.team.agents.teammate(member.name) is None and member.is_active and member.host:
-        return f"Its host, {member.runs_on or member.host}, resumes {member.name} if that is enough."
+def _is_paused_elsewhere(session: Session, member: Member) -> bool:
+    is_elsewhere = bool(member.host) and member.is_active and session.team.agents.teammate(member.name) is None
+    return is_elsewhere and bool(member.limit)
+
+
+def _resumed_elsewhere(member: Member) -> str:
+    return f"Its host, {member.runs_on or member.host}, resumes {member.name} if that is enough."
+
+
+def _still_paused(member: Member) -> str:
     return f"{member.name} stays paused: {member.limit}."
 
 

@@ -252,6 +252,7 @@ def test_a_limit_of_a_member_on_another_host_is_raised_and_a_working_one_is_shut
             screen.type("@alice once more\r")
             screen.wait_for("is paused")
             screen.type("/budget alice +5 calls\r")
+            screen.wait_for("resumes alice if that is enough")
             screen.wait_for("second result")
             # A working one is asked first, and stopped if the user insists.
             screen.type("@alice for ever\r")
