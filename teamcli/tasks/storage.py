@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import TypeVar
 
 from teamcli.tasks.board import Task
@@ -19,6 +20,13 @@ class TaskStorage(Mapping[int, Task]):
     outsider: str
     """Who has made the changes that `look` finds: the user, by hand, or nobody knows."""
 
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        """`warn` gets what is wrong with a task, once."""
+        self._warn = warn
+        self._mutex = threading.RLock()  # the lock of an engine does not separate threads that share what was read
+        self._depth = 0
+        self._to_report: list[str] = []
+
     @property
     @abstractmethod
     def exists(self) -> bool:
@@ -28,9 +36,23 @@ class TaskStorage(Mapping[int, Task]):
     def all(self) -> Sequence[StoredTask]:
         """By number."""
 
-    @abstractmethod
-    def held(self) -> AbstractContextManager[None]:
-        """Keeps other threads of this process out."""
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other threads of this process out. Problems are reported at the end, when others may read again: what
+        reports them may wait for a thread that reads the board."""
+        report: list[str] = []
+        try:
+            with self._mutex:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                    if not self._depth:
+                        report, self._to_report = self._to_report, report
+        finally:
+            for problem in report:
+                self._warn(problem)
 
     @abstractmethod
     def change(self, actor: str, act: Callable[[], T]) -> T:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -48,11 +47,8 @@ class TaskFiles(TaskStorage):
     ) -> None:
         """`warn` reports a damaged file, once. With `only_reads`, it stays where it is."""
         self._directory = directory
-        self._warn = warn
+        super().__init__(warn)
         self._only_reads = only_reads
-        self._mutex = threading.RLock()  # flock does not separate threads that share what was read
-        self._depth = 0
-        self._to_report: list[str] = []
         self._lock_fd = -1
         self._counters = Counters()
         self._stored: dict[int, StoredTask] = {}
@@ -192,24 +188,6 @@ class TaskFiles(TaskStorage):
                 self._stored = lost
                 for stored in lost.values():
                     self.write(stored.task)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other threads of this process out. Problems are reported at the end, when others may read again: what
-        reports them may wait for a thread that reads the board."""
-        report: list[str] = []
-        try:
-            with self._mutex:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
-                    if not self._depth:
-                        report, self._to_report = self._to_report, report
-        finally:
-            for problem in report:
-                self._warn(problem)
 
     def change(self, actor: str, act: Callable[[], T]) -> T:
         with self._locked():

@@ -7,9 +7,7 @@ it knows misses none. The rules then work on what it has in memory, as they do f
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,10 +45,7 @@ class TaskRows(TaskStorage):
         """`warn` reports a row that does not count, once."""
         self._team = team
         self._fence = fence
-        self._warn = warn
-        self._mutex = threading.RLock()
-        self._depth = 0
-        self._to_report: list[str] = []
+        super().__init__(warn)
         self._reported: set[int] = set()
         self._rows: dict[int, _Known] = {}
         self._free: set[int] = set()
@@ -79,23 +74,6 @@ class TaskRows(TaskStorage):
             self._refresh()
             rows = self._rows | self._written
             return [rows[id].stored for id in sorted(rows)]
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Problems are reported at the end: what reports them may wait for a thread that reads the board."""
-        report: list[str] = []
-        try:
-            with self._mutex:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
-                    if not self._depth:
-                        report, self._to_report = self._to_report, report
-        finally:
-            for problem in report:
-                self._warn(problem)
 
     def change(self, actor: str, act: Callable[[], T]) -> T:
         done: list[T] = []  # what the last attempt has returned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from teamcli.agent.tool import AnyTool, PreparedCall
@@ -11,7 +12,7 @@ from teamcli.tools.mcp.view import View
 
 
 @dataclass(frozen=True)
-class ViewTool:
+class ViewTool(ABC):
     """A tool of one agent, which can do what the agent sees of the servers."""
 
     view: View
@@ -24,5 +25,5 @@ class ViewTool:
     def bind(self, context: AgentContext) -> AnyTool:
         return self
 
-    def prepare(self, raw: object) -> PreparedCall:
-        raise NotImplementedError
+    @abstractmethod
+    def prepare(self, raw: object) -> PreparedCall: ...
