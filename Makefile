@@ -55,7 +55,7 @@ rights: $(VENV)/dev.stamp ## Run tests that depend on rights: without bwrap, and
 	  $(NO_BWRAP) python -m pytest -n auto $(SANDBOX)'
 
 soak: $(VENV)/dev.stamp ## Run the long crash and load tests at full count
-	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m "soak or soak_only" --timeout 3600
+	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m "soak or soak_only" --dist worksteal --timeout 3600
 
 interop: $(VENV)/dev.stamp ## Run the tests with foreign programs, which are installed first
 	TEAMCLI_INTEROP=1 $(BIN)/python -m pytest -m interop --timeout 600 tests/interop

@@ -19,11 +19,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import IO, Any, NamedTuple
 
 from bench.client_run import client_environment, fresh_directory
-from bench.team import MODEL_SECONDS, OK, Row, Team, names
+from bench.team import (
+    MODEL_SECONDS,
+    OK,
+    Row,
+    Team,
+    check_requests,
+    names,
+    print_rows,
+    time_teammates,
+    time_wakes,
+    wake_rows,
+)
 from tests.support.fake_api_process import FakeAPIProcess
 from tests.support.postgres import Server, prepare, programs
 
@@ -162,12 +173,7 @@ def waking(counts: Counts) -> list[Row]:
     """From sending in the lead's process to the request of an idle member of another process being complete."""
     with hosts(1, 10, OK) as (them, api):
         sent_at = result_of(them.lead("wakes", counts.wakes))
-        arrived_at = [entry["t"] for entry in api.log() if entry["event"] == "request"][-counts.wakes :]
-    took_ms = [(arrived - sent) * 1000 for sent, arrived in zip(sent_at, arrived_at, strict=True)]
-    return [
-        ("message → idle member of another host, p50", median(took_ms), 15, 1.0, "ms", "the promise"),
-        ("message → idle member of another host, p99", quantiles(took_ms, n=100)[98], 60, 1.0, "ms", "the promise"),
-    ]
+        return wake_rows("message → idle member of another host", sent_at, api.log(), 15, 60)
 
 
 def sending(counts: Counts) -> list[Row]:
@@ -239,7 +245,7 @@ def work_on_hosts(counts: Counts) -> float:
     script = f"slow_turns:{counts.turns}:{MODEL_SECONDS}"
     with hosts(counts.workers, counts.members // counts.workers, script) as (them, api):
         seconds = result_of(them.lead("members", counts.members, "any"))
-        check_requests(api, counts)
+        check_requests(api.log(), counts.members, counts.turns)
     return float(seconds) * 1000
 
 
@@ -252,15 +258,8 @@ def work_in_files(counts: Counts) -> float:
         pipe = subprocess.PIPE
         files = subprocess.Popen(line, cwd=directory / "work", env=environment, stdin=pipe, stdout=pipe, text=True)
         seconds = result_of(files)
-        check_requests(api, counts)
+        check_requests(api.log(), counts.members, counts.turns)
     return float(seconds) * 1000
-
-
-def check_requests(api: FakeAPIProcess, counts: Counts) -> None:
-    requests = len(api.requests())
-    expected = (counts.members + 1) * (counts.turns + 1)
-    if requests != expected:
-        raise RuntimeError(f"{requests} requests came instead of {expected}")
 
 
 def idling(counts: Counts) -> list[Row]:
@@ -321,25 +320,11 @@ def make_team() -> None:
 
 
 def measure_wakes(wakes: str) -> list[float]:
-    """When each message was sent."""
-    sent_at = []
-    mates = names(10)
-    with Team() as team:
-        team.spawn(*mates, host="any")
-        team.wait_until_idle()
-        for number in range(int(wakes)):
-            sent_at.append(time.monotonic())
-            team.say(mates[number % len(mates)], "What is new?")
-            team.wait_until_idle()
-    return sent_at
+    return time_wakes(int(wakes), "any")
 
 
 def time_members(members: str, host: str) -> float:
-    with Team() as team:
-        started = time.monotonic()
-        team.spawn(*names(int(members)), worktree=True, host=host)
-        team.wait_until_idle()
-        return time.monotonic() - started
+    return time_teammates(int(members), worktree=True, host=host)
 
 
 def stay_idle(members: str) -> None:
@@ -368,8 +353,7 @@ def main(arguments: Sequence[str]) -> None:
     wanted = [each for each in (waking, sending, working, idling) if each.__name__ in arguments]
     counts = QUICK if "--quick" in arguments else FULL
     found = [row for measure in wanted for row in measure(counts)] if wanted else rows(counts=counts)
-    for name, ours, reference, bound, unit, against in found:
-        print(f"{name}: {ours:.1f} {unit}, {against}: {reference:.1f} {unit}, {ours / reference:.2f} (≤ {bound:g})")
+    print_rows(found)
 
 
 if __name__ == "__main__":

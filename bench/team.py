@@ -54,11 +54,16 @@ def waking(counts: Counts) -> list[Row]:
     """From sending to an idle teammate to its request being complete at the server; in between, two appends and the
     roster go to the disk."""
     sent_at, log = run("wakes", OK, counts.wakes)
-    arrived_at = [entry["t"] for entry in log if entry["event"] == "request"][-counts.wakes :]
+    return wake_rows("message → idle teammate's request", sent_at, log, 10, 50)
+
+
+def wake_rows(name: str, sent_at: Sequence[float], log: Sequence[dict[str, Any]], p50: float, p99: float) -> list[Row]:
+    """From each sending to the request that followed it; `p50` and `p99` are the promises in ms."""
+    arrived_at = [entry["t"] for entry in log if entry["event"] == "request"][-len(sent_at) :]
     took_ms = [(arrived - sent) * 1000 for sent, arrived in zip(sent_at, arrived_at, strict=True)]
     return [
-        ("message → idle teammate's request, p50", median(took_ms), 10, 1.0, "ms", "the promise"),
-        ("message → idle teammate's request, p99", quantiles(took_ms, n=100)[98], 50, 1.0, "ms", "the promise"),
+        (f"{name}, p50", median(took_ms), p50, 1.0, "ms", "the promise"),
+        (f"{name}, p99", quantiles(took_ms, n=100)[98], p99, 1.0, "ms", "the promise"),
     ]
 
 
@@ -73,11 +78,16 @@ def working(counts: Counts) -> list[Row]:
 def work(who: str, counts: Counts) -> float:
     """How long all take together, in ms."""
     seconds, log = run(who, f"slow_turns:{counts.turns}:{MODEL_SECONDS}", counts.workers, counts.turns)
-    requests = sum(entry["event"] == "request" for entry in log)
-    expected = (counts.workers + 1) * (counts.turns + 1)
-    if requests != expected:
-        raise RuntimeError(f"{who}: {requests} requests came instead of {expected}")
+    check_requests(log, counts.workers, counts.turns)
     return float(seconds) * 1000
+
+
+def check_requests(log: Sequence[dict[str, Any]], members: int, turns: int) -> None:
+    """Each member has made its turns and its last call, as has the one that loads everything."""
+    requests = sum(entry["event"] == "request" for entry in log)
+    expected = (members + 1) * (turns + 1)
+    if requests != expected:
+        raise RuntimeError(f"{requests} requests came instead of {expected}")
 
 
 def idling(counts: Counts) -> list[Row]:
@@ -146,12 +156,12 @@ def names(count: float) -> list[str]:
     return [f"mate{number}" for number in range(int(count))]
 
 
-def time_wakes(wakes: float) -> list[float]:
+def time_wakes(wakes: float, host: str = "") -> list[float]:
     """When each message was sent."""
     sent_at = []
     mates = names(10)
     with Team() as team:
-        team.spawn(*mates)
+        team.spawn(*mates, host=host)
         team.wait_until_idle()
         for number in range(int(wakes)):
             sent_at.append(time.monotonic())
@@ -160,10 +170,11 @@ def time_wakes(wakes: float) -> list[float]:
     return sent_at
 
 
-def time_teammates(workers: float, _turns: float) -> float:
+def time_teammates(workers: float, _turns: float = 0, **terms: Any) -> float:
+    """`terms` are those of each spawn."""
     with Team() as team:
         started = time.monotonic()
-        team.spawn(*names(workers))
+        team.spawn(*names(workers), **terms)
         team.wait_until_idle()
         return time.monotonic() - started
 
@@ -249,7 +260,11 @@ def main(arguments: Sequence[str]) -> None:
         what, *numbers = arguments
         print(json.dumps(MEASURES[what](*map(float, numbers))))
         return
-    for name, ours, reference, bound, unit, against in rows("--quick" in arguments):
+    print_rows(rows("--quick" in arguments))
+
+
+def print_rows(found: Sequence[Row]) -> None:
+    for name, ours, reference, bound, unit, against in found:
         print(f"{name}: {ours:.1f} {unit}, {against}: {reference:.1f} {unit}, {ours / reference:.2f} (≤ {bound:g})")
 
 

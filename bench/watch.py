@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.prompt import PROMISED_KEY_MS, TEAMMATES, p99_of_keys, read_until, streaming_team
-from teamcli.session.watching import LAST_STEPS, Snapshot
+from teamcli.session.watching import LAST_STEPS, AgentSnapshot
 from teamcli.storage.tail import file_identity
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import AgentColors, TerminalStyle
@@ -60,7 +60,7 @@ def measure_replay() -> float:
         size, file = file_identity(transcript)
         views = Views(_renderer("lead"), _renderer)
         started = time.process_time()
-        text = views.turn_to(Turn(Snapshot("alice", transcript, size, file), "coder · working"))
+        text = views.turn_to(Turn(AgentSnapshot("alice", transcript, size, file), "coder · working"))
         took = (time.process_time() - started) * 1000
     if text.count("✓") != LAST_STEPS // 2:
         raise RuntimeError(f"{text.count('✓')} calls were shown")

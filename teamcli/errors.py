@@ -27,6 +27,7 @@ TeamcliError
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 │   ├── CallRefused         the call may not run
 │   ├── GitError            git failed
+│   │   └── BranchTaken         a branch of that name is there already, and someone else has made it
 │   └── McpError            an MCP server failed or cannot be reached
 │       └── LoginNeeded         it wants the user to log in
 └── TurnStopped         control flow: the turn ends early, with a valid history
@@ -200,6 +201,10 @@ class GitError(ToolError):
         self.errors = errors
         """All that it printed about it."""
         self.has_run = has_run
+
+
+class BranchTaken(GitError):
+    """Raised when the remote has a branch of that name that is not this member's."""
 
 
 class McpError(ToolError):

@@ -57,6 +57,8 @@ class Question:
     broader: tuple[str, ...] = ()
     """Rules that together allow the call and those like it, if it is sensible to offer them."""
     asked_at: float = field(default_factory=time.time)
+    host: str = ""
+    """Where the agent runs, if not where the person is."""
     _answer: Answer | None = None
     _answered: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)

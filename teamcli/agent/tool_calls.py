@@ -9,12 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import (
     Emit,
     Notice,
@@ -39,15 +38,13 @@ from teamcli.agent.hooks import (
     hook_note,
 )
 from teamcli.agent.outside_tools import NothingOutside, Outside, meant_call
+from teamcli.agent.pending_call import PendingCall, Results, must_wait
 from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import (
     Access,
     AnyTool,
-    Calls,
     Display,
-    Executes,
     Harmless,
-    Merges,
     PreparedCall,
     Reads,
     ToolOutput,
@@ -61,15 +58,12 @@ from teamcli.text.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-RESULT_LIMIT = 100_000
-"""Characters of one result. The last guard, above the limits that tools apply themselves."""
 MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
 """For one answer."""
 TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
 MOST_ORIGINAL = 1_000_000
 """Bytes of a file that hooks get as it was before a change."""
 NOTHING_OUTSIDE = NothingOutside()
-NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
 
@@ -97,8 +91,10 @@ class Toolset(NamedTuple):
 
         `cut` are the ids of incomplete calls. `key_of` returns the durable name of the call at a position.
         """
-        pending = [_Call(meant_call(block), key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])]
-        refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
+        pending = [
+            PendingCall(meant_call(block), key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])
+        ]
+        refused = [PendingCall(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
         for position, call in enumerate(pending):
@@ -122,7 +118,7 @@ class Toolset(NamedTuple):
         output = prepared.run(cancel, lambda text: None)
         return output._replace(content=redact(output.content))
 
-    def _prepare(self, call: _Call, cut: frozenset[str] = frozenset()) -> None:
+    def _prepare(self, call: PendingCall, cut: frozenset[str] = frozenset()) -> None:
         call.prepared = None
         try:
             if call.id in cut:
@@ -134,7 +130,7 @@ class Toolset(NamedTuple):
             logger.exception("preparing %s failed", call.name)
             call.output = _failed(e)
 
-    def _execute_together(self, calls: Sequence[_Call], cancel: CancelScope) -> None:
+    def _execute_together(self, calls: Sequence[PendingCall], cancel: CancelScope) -> None:
         """Calls start in order, so that none waits for a call that has no thread yet."""
         waiting = iter(calls)
         taking = threading.Lock()
@@ -160,7 +156,7 @@ class Toolset(NamedTuple):
         for thread in started:
             thread.join()
 
-    def _execute(self, call: _Call, cancel: CancelScope) -> None:
+    def _execute(self, call: PendingCall, cancel: CancelScope) -> None:
         for earlier in call.after:
             earlier.finished.wait()
         if call.after and call.prepared:
@@ -191,7 +187,7 @@ class Toolset(NamedTuple):
         ended = ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds, call.refusal)
         self.emit(ended)
 
-    def _run(self, call: _Call, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
+    def _run(self, call: PendingCall, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
         cancel.check()
         scope = cancel.child()
         hooks_say = self._ask_hooks(call, prepared.display, scope)
@@ -221,7 +217,7 @@ class Toolset(NamedTuple):
             call.seconds = time.monotonic() - started
         return self._report_to_hooks(call, output, scope, original)
 
-    def _ask_hooks(self, call: _Call, display: Display, cancel: CancelScope) -> HookResult:
+    def _ask_hooks(self, call: PendingCall, display: Display, cancel: CancelScope) -> HookResult:
         """What hooks say about a call before it is judged. If they change its input, the call is replaced.
 
         Raises: ToolError, if the changed input is not valid; Cancelled
@@ -238,7 +234,7 @@ class Toolset(NamedTuple):
             self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
         return result
 
-    def _answer_for_user(self, call: _Call, cancel: CancelScope, rules: Sequence[str]) -> HookResult:
+    def _answer_for_user(self, call: PendingCall, cancel: CancelScope, rules: Sequence[str]) -> HookResult:
         """What hooks answer to a question that is about to be asked.
 
         Raises: ToolError, if the changed input is not valid; Cancelled
@@ -250,7 +246,7 @@ class Toolset(NamedTuple):
             call.prepared = self.tools[call.name].prepare(call.changed_input)
         return result
 
-    def _original(self, call: _Call, access: Access) -> str | None:
+    def _original(self, call: PendingCall, access: Access) -> str | None:
         """The file as it is before the call changes it, if a hook will be given that."""
         if not isinstance(access, Writes) or not self.hooks.wants(POST_TOOL_USE, call.name):
             return None
@@ -260,7 +256,7 @@ class Toolset(NamedTuple):
             return None
 
     def _report_to_hooks(
-        self, call: _Call, output: ToolOutput, cancel: CancelScope, original: str | None = None
+        self, call: PendingCall, output: ToolOutput, cancel: CancelScope, original: str | None = None
     ) -> ToolOutput:
         """The result, followed by what hooks say about it."""
         if self.hooks.wants(POST_TOOL_USE, call.name):
@@ -268,14 +264,14 @@ class Toolset(NamedTuple):
             output = self._with_results(call, event, output, cancel)
         return self._after_failure(call, output, cancel)
 
-    def _after_failure(self, call: _Call, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
+    def _after_failure(self, call: PendingCall, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
         """The same for a call that may have failed. The hooks know which exit codes of a command count."""
         if not call.began or not self.hooks.wants(POST_TOOL_USE_FAILURE, call.name):
             return output
         event = self._event(POST_TOOL_USE_FAILURE, call, **_outcome(call, output))
         return self._with_results(call, event, output, cancel)
 
-    def _after_all(self, results: Results, calls: Sequence[_Call], cancel: CancelScope) -> Results:
+    def _after_all(self, results: Results, calls: Sequence[PendingCall], cancel: CancelScope) -> Results:
         """The results of an answer's calls, and what hooks say about all of them. An objection ends the turn."""
         if not self.hooks.wants(POST_TOOL_BATCH):
             return results
@@ -290,7 +286,7 @@ class Toolset(NamedTuple):
         stop = said.stop if said.objection is None else said.objection
         return results if stop is None else results._replace(stop=stop)
 
-    def _with_results(self, call: _Call, event: HookEvent, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
+    def _with_results(self, call: PendingCall, event: HookEvent, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
         try:
             result = self.hooks.run(event, cancel)
         except Cancelled:  # the call itself is done, so its result counts
@@ -300,10 +296,10 @@ class Toolset(NamedTuple):
             output = output._replace(content=result.changed_output)
         return _with_note(output, event.name, "\n".join(filter(None, (result.objection, result.context))))
 
-    def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
+    def _event(self, name: str, call: PendingCall, **more: object) -> HookEvent:
         return HookEvent(name, self.agent, _fields(call, **more), call.name, call.prepared)
 
-    def _widest_access(self, call: _Call) -> Access:
+    def _widest_access(self, call: PendingCall) -> Access:
         """What a call may touch in the end. A hook can change its path, so then it is any path."""
         access = call.prepared.access if call.prepared else Harmless()
         if isinstance(access, Reads | Writes) and self.hooks.wants(PRE_TOOL_USE, call.name):
@@ -311,99 +307,12 @@ class Toolset(NamedTuple):
         return access
 
 
-class Results(NamedTuple):
-    """The results of one answer's calls, in call order, and what the transcript line must record with them."""
-
-    blocks: list[Block]
-    seen_files: dict[str, str]
-    marks: Marks
-    stop: str | None = None
-    """Why a hook wants the agent to end its turn."""
-
-    @classmethod
-    def of(cls, calls: Sequence[_Call]) -> Results:
-        seen: dict[str, str] = {}
-        marks: Marks = {}
-        for call in calls:
-            seen.update(call.output.seen_files)
-            marks = joined_marks(marks, call.output.marks)
-        reasons = dict.fromkeys(call.stop for call in calls if call.stop is not None)
-        return cls([call.result() for call in calls], seen, marks, "\n".join(reasons) if reasons else None)
-
-
-@dataclass(eq=False)
-class _Call:
-    """One tool call on its way through the pipeline."""
-
-    block: Block
-    key: str = ""
-    output: ToolOutput = NOT_RUN
-    prepared: PreparedCall | None = field(default=None, init=False)
-    changed_input: Mapping[str, Any] | None = field(default=None, init=False)
-    """The input that a hook has given it instead."""
-    context: str = field(default="", init=False)
-    """What hooks want the model to know about it, whatever its outcome."""
-    after: list[_Call] = field(default_factory=list, init=False)
-    finished: threading.Event = field(default_factory=threading.Event, init=False)
-    began: bool = field(default=False, init=False)
-    seconds: float = field(default=0.0, init=False)
-    refusal: Refusal | None = field(default=None, init=False)
-    stop: str | None = field(default=None, init=False)
-    """Why a hook wants the agent to end its turn."""
-
-    @property
-    def id(self) -> str:
-        return str(self.block["id"])
-
-    @property
-    def name(self) -> str:
-        return str(self.block["name"])
-
-    @property
-    def input(self) -> object:
-        return self.block["input"] if self.changed_input is None else self.changed_input
-
-    @property
-    def display(self) -> Display:
-        return self.prepared.display if self.prepared else Display(self.name)
-
-    def result(self) -> Block:
-        block: Block = {"type": "tool_result", "tool_use_id": self.id, "content": cut_middle(self.output.content)}
-        if self.output.is_error:
-            block["is_error"] = True
-        return block
-
-
-def must_wait(later: Access, earlier: Access) -> bool:
-    """Whether a call has to wait for an earlier one of the same answer."""
-    match later, earlier:
-        case Writes() | Reads(), Executes() | Calls():
-            return True
-        case Executes() | Calls(), Writes():
-            return True
-        case (Writes(path), Reads(other) | Writes(other)) | (Reads(path), Writes(other)):
-            return path.is_relative_to(other) or other.is_relative_to(path)
-        case Harmless(ordered=True), Harmless(ordered=True):
-            return True
-        case (Merges(), _) | (_, Merges()):
-            return True
-        case _:
-            return False
-
-
-def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
-    if len(text) <= limit:
-        return text or "(no output)"
-    half = limit // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
-
-
-def _fields(call: _Call, **more: object) -> dict[str, Any]:
+def _fields(call: PendingCall, **more: object) -> dict[str, Any]:
     """A call as hooks read it."""
     return {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
 
 
-def _outcome(call: _Call, output: ToolOutput) -> dict[str, Any]:
+def _outcome(call: PendingCall, output: ToolOutput) -> dict[str, Any]:
     response = {"content": redact(output.content), "is_error": output.is_error}
     return {"tool_response": response, "duration_ms": round(call.seconds * 1000)}
 

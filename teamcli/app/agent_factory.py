@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from teamcli.agent.budgets import used_from
 from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
-from teamcli.agent.events import Notice, Recorded, Severity
+from teamcli.agent.events import Recorded
 from teamcli.agent.hooks import STOP, TEAMMATE_IDLE
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
@@ -22,13 +21,15 @@ from teamcli.agent.prompt import (
 from teamcli.app.agent_tools import AgentTools
 from teamcli.app.briefing import Briefing, identity
 from teamcli.app.command_reports import report_end
+from teamcli.app.lazy_subagents import LazySubAgents
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
 from teamcli.app.team_file import CHANGING_TOOLS, can_change
+from teamcli.app.teammate_resources import TeammateResources
 from teamcli.app.workplaces import Workplace, Workplaces
 from teamcli.cancel import CancelScope
 from teamcli.config.roles import Role, turns_of
-from teamcli.errors import StateError, ToolError
+from teamcli.errors import ToolError
 from teamcli.permissions.policy import Mode
 from teamcli.storage.files import Json, read_lines
 from teamcli.team.lead import Lead
@@ -36,9 +37,10 @@ from teamcli.team.mailbox import IDS, Mailbox
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
+from teamcli.team.ports import AgentSetup
 from teamcli.team.roster import Member
 from teamcli.team.roster_file import NOT_ENFORCED
-from teamcli.team.teammate import AgentSetup, Teammate
+from teamcli.team.teammate import Teammate
 from teamcli.text.tags import tagged
 from teamcli.tools.base.context import AgentContext, SpawnRequest
 from teamcli.tools.catalog import (
@@ -57,50 +59,12 @@ if TYPE_CHECKING:
     from teamcli.app.agent_mcp import AgentMcp
     from teamcli.config.team_file import PlannedMember
     from teamcli.storage.log import Log
-    from teamcli.subagents.manager import SubAgentManager
     from teamcli.tools.mcp.view import View
-    from teamcli.worktrees.checkouts import Checkouts
 
 
 class BuiltLead(NamedTuple):
     lead: Lead
     known_files: KnownFiles
-
-
-class LazySubAgents:
-    """All sub-agents of the program. What they need is loaded when the first is wanted."""
-
-    def __init__(self, factory: AgentFactory) -> None:
-        self._factory = factory
-        self._manager: SubAgentManager | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def existing(self) -> SubAgentManager | None:
-        return self._manager
-
-    def open(self, team: TeammateManager) -> SubAgentManager:
-        with self._lock:
-            if self._manager is None:
-                from teamcli.app.subagent_factory import open_subagents
-
-                self._manager = open_subagents(self._factory, team)
-        return self._manager
-
-    def report_lost(self, team: TeammateManager) -> None:
-        if self._factory.runtime.state.subagents.exists():
-            self.open(team).report_lost()
-
-    def parent_of(self, agent: str) -> str:
-        """Who started a sub-agent; the name itself for any other agent."""
-        return self._manager.parent_of(agent) if self._manager else agent
-
-    def type_of(self, agent: str) -> str:
-        """What a sub-agent is, for hooks; empty for any other agent."""
-        return self._manager.type_of(agent) if self._manager else ""
-
-    def running_detached(self) -> list[str]:
-        return self._manager.running_detached() if self._manager else []
 
 
 ALWAYS_THERE = (
@@ -114,55 +78,6 @@ ALWAYS_THERE = (
     "task_list",
 )
 """The tools that the protocols of a team need."""
-
-
-class TeammateResources:
-    """What one teammate uses."""
-
-    def __init__(
-        self,
-        agent: Agent,
-        context: AgentContext,
-        max_wakes: int | None,
-        set_up: Callable[[Member], AgentSetup],
-        checkouts: Checkouts | None,
-        travels: Workplaces | None = None,
-    ) -> None:
-        """`checkouts` only if it works in one of them. `travels` only if other hosts may run it, too."""
-        self.max_wakes = max_wakes
-        self.set_up = set_up
-        self._agent = agent
-        self._context = context
-        self._checkouts = checkouts
-        self._travels = travels
-
-    def begin_work(self, cancel: CancelScope) -> bool:
-        if self._checkouts is None:
-            return True
-        said = self._checkouts.repair(self._agent.name, cancel)
-        if self._travels and not said:
-            said = self._travels.catch_up(self._agent.name, cancel)
-        why = self._checkouts.host(self._agent.name).why_unconfined()
-        if said:
-            said = f"{said} This is {NOT_ENFORCED}: {why}." if why else said
-            self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
-        return not why
-
-    def end_work(self) -> str:
-        if self._checkouts is None:
-            return ""
-        try:
-            pushed = self._travels.share(self._agent.name) if self._travels else ""
-            self._checkouts.bring(self._agent.name)
-            return f"[{self._checkouts.status(self._agent.name)}{f', {pushed}' if pushed else ''}]"
-        except (ToolError, StateError) as e:
-            return f"[The commits of {self._agent.name} are not in the main repository: {e}]"
-
-    def release(self) -> str:
-        self._context.commands.close()
-        self._agent.llm.close()
-        self._agent.conversation.close()
-        return self._checkouts.end(self._agent.name) if self._checkouts else ""
 
 
 class AgentFactory:
@@ -240,17 +155,22 @@ class AgentFactory:
             mailbox.rotate()
             self.close_calls(team, agent)
         checkouts = self.places.open() if member.worktree else None
-        travels = self.places if member.host else None
-        resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts, travels)
+        travels = self.places.branches if member.host else None
+        end = partial(self.places.leave, member)
+        resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts, travels, end)
         scope = runtime.cancel.child()
         return Teammate(agent, mailbox, scope, place.workspace, team, resources, latest)
+
+    def report_left(self, team: TeammateManager, name: str) -> None:
+        self.subagents.report_left(team, [name])
 
     def prepare(self, member: Member, cancel: CancelScope | None) -> str:
         if not member.worktree:
             return ""
         checkouts = self.places.open()
-        where = self.places.follow(member, cancel) if member.host else checkouts.prepare(member.name, cancel)
+        where = self.places.branches.follow(member, cancel) if member.host else checkouts.prepare(member.name, cancel)
         why = checkouts.host(member.name).why_unconfined()
+        checkouts.idle(member.name)  # it may have nothing to do
         return f"{where} ({NOT_ENFORCED}: {why})" if why else where
 
     def check(self, request: SpawnRequest) -> SpawnRequest:

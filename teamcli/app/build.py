@@ -22,14 +22,14 @@ from teamcli.agent.events import (
     TurnEnded,
 )
 from teamcli.agent.permission_question import Ask, nobody_to_ask
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.briefing import Briefing
 from teamcli.app.choices import Choices, choose, read_rules
+from teamcli.app.command_hosts import open_host, plain_host
 from teamcli.app.command_reports import report_hook
 from teamcli.app.hooks import HookOpener, Running
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
-from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
@@ -226,7 +226,7 @@ def assemble(
     register_secrets(secret_values(os.environ, settings.hidden_variables))
     host = open_host(settings, choices.workspace, project, owns_process=owns_process, warn=warn)
     resources.callback(host.close)
-    timeline = Timeline(engine.open_timeline(), warn)
+    timeline = Timeline(engine.open_timeline(), warn, engine.timeline_seconds)
     resources.callback(timeline.close)
     events.subscribe(timeline)
     watching = Watching(events, dir)
@@ -295,7 +295,7 @@ def assemble(
     team_file = _bring_up(runtime, factory, notes)
     parts = _team_parts(runtime, agents, factory, team_file)
     team = TeammateManager(parts, factory, settings.limits.teammates)
-    events.subscribe(partial(_count, roster, budgets), Answered, TurnEnded)
+    events.subscribe_first(partial(_count, roster, budgets), Answered, TurnEnded)  # it writes to the database
     parent_of = factory.subagents.parent_of
     stall_detector = StallDetector(roster, events, cancel, settings.stuck_after_seconds, whose=parent_of)
     events.subscribe(stall_detector)

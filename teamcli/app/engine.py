@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from teamcli.agent.permission_question import Ask
 from teamcli.errors import ToolError
-from teamcli.storage.files import PRIVATE_DIR, AppendLog, make_private_dir
+from teamcli.session.timeline import GATHERING_SECONDS
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import PRIVATE_DIR, make_private_dir
 from teamcli.storage.team_dir import TeamDir
-from teamcli.team.manager import ANY_HOST, PlacementPort, TeammateManager
+from teamcli.team.manager import TeammateManager
 from teamcli.team.message_bus import FileBus, MessageBus
-from teamcli.team.roster_file import Member
+from teamcli.team.ports import PlacementPort
+from teamcli.team.roster_file import ANY_HOST, Member
 from teamcli.team.roster_store import RosterFile, RosterStore
 from teamcli.team.signing import load_key
 
@@ -24,8 +27,9 @@ if TYPE_CHECKING:
     from teamcli.cancel import CancelScope
     from teamcli.mcp.server import Ask as AskForServer
     from teamcli.storage.log import Log
+    from teamcli.subagents.ledger import SharedLedger
     from teamcli.tasks.storage import TaskStorage
-    from teamcli.team.remote_teammate import OtherHosts, TaskPort
+    from teamcli.team.remote_teammate import OtherHosts, RemoteTasksPort
     from teamcli.team.roster import Roster
 
 
@@ -36,6 +40,10 @@ class Engine(Protocol):
     def host_name(self) -> str:
         """Of this process among the hosts of the team; empty if there can be no others."""
 
+    @property
+    def team_name(self) -> str:
+        """What the team is called among those of its repository; empty if there can be no others."""
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         """The transcript of the lead or a teammate."""
 
@@ -43,6 +51,10 @@ class Engine(Protocol):
         """The agent begins a new incarnation, with an empty transcript."""
 
     def open_timeline(self) -> Log: ...
+
+    @property
+    def timeline_seconds(self) -> float:
+        """How long events are gathered before they are written together."""
 
     def roster_store(self) -> RosterStore: ...
 
@@ -57,6 +69,9 @@ class Engine(Protocol):
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run this member."""
 
+    def let_go(self, agent: str) -> None:
+        """This process runs an agent that is shut down no more: any other may begin its next incarnation."""
+
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
 
     def host_life(
@@ -67,14 +82,18 @@ class Engine(Protocol):
     def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         """How members of this process ask a person, if `ask` puts a question to the user of this process."""
 
-    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
+
+    def shared_ledger(self) -> SharedLedger | None:
+        """Where other processes find the sub-agents of this one; None if there can be none."""
 
 
 class FileEngine:
     """One process runs all members, and only it writes."""
 
-    host_name = ""
+    host_name = team_name = ""
+    timeline_seconds = GATHERING_SECONDS
 
     def __init__(self, dir: TeamDir, home: Path, durable: bool) -> None:
         self._dir = dir
@@ -109,6 +128,9 @@ class FileEngine:
     def is_here(self, member: Member) -> bool:
         return True
 
+    def let_go(self, agent: str) -> None:
+        pass
+
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _AllHere()
 
@@ -120,7 +142,10 @@ class FileEngine:
     def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         return ask, ask_for_server
 
-    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts | None:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts | None:
+        return None
+
+    def shared_ledger(self) -> SharedLedger | None:
         return None
 
 
@@ -135,10 +160,15 @@ class _AllHere:
 
     def choose(self, host: str, planned: str) -> str:
         if host not in ("", ANY_HOST):
-            raise ToolError(f"host: there is no host '{host}': without a store, all members run here")
+            raise ToolError(
+                f"host: there is no host '{host}': this team is in files, so all run here; for others use --store URL"
+            )
         return ""
 
     def begin(self, name: str) -> None:
+        raise AssertionError("no other host runs a member")
+
+    def release(self, name: str) -> None:
         raise AssertionError("no other host runs a member")
 
 

@@ -84,16 +84,16 @@ class HookOpener:
         return OpenHooks(hooks, prelude)
 
     def _ports(self, groups: Mapping[str, tuple[HookGroup, ...]], root: Path, running: Running) -> Ports:
-        from teamcli.exec.session_lines import SessionLines
+        from teamcli.exec.shell_prelude import SessionLines
         from teamcli.hooks.commands import Ports
         from teamcli.hooks.long_output import LongOutput
 
         long_output = LongOutput(self._dir.hooks)
         if not any(group.source for each in groups.values() for group in each):
             return Ports(self._host, root, self._events, long_output=long_output)
-        from teamcli.hooks.claude_transcript import ClaudeTranscripts, Session
+        from teamcli.hooks.claude_transcript import ClaudeTranscripts, SessionInfo
 
-        session = Session(running.session_id, running.root_of, is_subagent, running.messages_of)
+        session = SessionInfo(running.session_id, running.root_of, is_subagent, running.messages_of)
         transcripts = ClaudeTranscripts(self._dir.hooks, session)
         self._events.subscribe(transcripts, *ClaudeTranscripts.KINDS)
         self._resources.callback(transcripts.close)

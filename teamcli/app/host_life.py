@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from teamcli.agent.budgets import Budgets
+from teamcli.app.gathering import Gathering
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.mail_news import MailNews
+from teamcli.app.shared_budgets import BUDGETS_TOPIC, SharedBudgets
 from teamcli.app.store_engine import StoreEngine
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamcliError
-from teamcli.session.session import RecordedPort
+from teamcli.session.ports import RecordedPort
+from teamcli.store.location import shown_url
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Listener
 from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
+from teamcli.store.postgres.roster import ALL_MEMBERS
 from teamcli.store.postgres.transcripts import read_position
 from teamcli.team.hosting import Hosting
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 from teamcli.team.manager import TeammateManager
-from teamcli.team.message import Message
+from teamcli.team.message import LEAD, Message
 
 CLOSING_SECONDS = 2.0
 LEAVING_SECONDS = 5.0
+PATIENCE_SECONDS = 1.0
+"""How long leaving waits for an answer of the database."""
+HANDING_OVER_SECONDS = 3.0
+"""The same while members are handed over."""
 LOOK_SECONDS = 0.25
+WATCH_SECONDS = 0.1
+GATHERING_SECONDS = 0.1
+"""Changes of the roster are read together that come within this time."""
 _ROSTER = ("member/", "request/")
 """How topics about it begin."""
 logger = logging.getLogger(__name__)
@@ -55,25 +69,37 @@ class HostLife:
         self._leases = _Leases(engine, bus)
         self._ran_on: dict[str, str] = {}
         """The host of each member, as the user knows it."""
+        self._shared = SharedBudgets(engine.team, team, budgets, engine.options.has_lead)
         self._news = MailNews(bus, team, engine.is_here)
-        self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
+        self._ordered: SimpleQueue[str | None] = SimpleQueue()
+        """Names of members whose hosts may have an order; None ends the thread."""
+        self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead, self._ordered.put)
         every = engine.options.lease_seconds / 6
         self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
-        self._listener = Listener(engine.options.url, self._on_topics, self._look_again, is_known=self._is_known)
-        self._ordered: SimpleQueue[str | None] = SimpleQueue()
-        """Names of members whose hosts got an order; None ends the thread."""
+        channels = [engine.team.channel, *([engine.team.lead_channel] if engine.options.has_lead else [])]
+        self._listener = Listener(
+            engine.options.url, channels, self._on_topics, self._look_again, is_known=self._is_known
+        )
+        self._changes = Gathering(self._read_changes, GATHERING_SECONDS)
         self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
         self._ticking = threading.Thread(target=self._tick, name="host", daemon=True)
+        self._leaving = threading.Thread(target=self._leave_soon, name="leaving", daemon=True)
 
     def start(self) -> None:
         self._bus.subscribe_orders(self._ordered.put)
         if self._engine.options.has_lead:
             self._try(self._news.begin)
-        for thread in (self._obeying, self._ticking, self._listener, self._renewal, self.hosting):
+        threading.Thread(target=self._watch_budgets, name="budgets", daemon=True).start()
+        for thread in (self._obeying, self._ticking, self._leaving, self._listener, self._renewal, self.hosting):
             thread.start()
 
+    def describe(self) -> str:
+        options = self._engine.options
+        named = f"team '{options.team}' in " if options.team else ""
+        return f"{named}{shown_url(options.url)}; this host is '{self.hosting.name}'"
+
     def holders(self) -> Mapping[str, str]:
-        return self._leases.holders()
+        return self._engine.host.holders()
 
     def rows(self) -> Sequence[HostRow]:
         return self._leases.hosts()
@@ -88,39 +114,64 @@ class HostLife:
         seconds = LOOK_SECONDS if self._engine.options.has_lead else None
         while not self._cancel.wait(seconds):
             self._on_look()
-        # Leaving must not wait for a database that is away.
-        self._engine.scope.wait(LEAVING_SECONDS)
-        self._engine.scope.cancel("teamcli is exiting")
+
+    def _leave_soon(self) -> None:
+        """Leaving must not wait for a database that is away; each of the other threads may be waiting for it."""
+        self._cancel.wait()
+        self._stop_waiting(PATIENCE_SECONDS, time.monotonic() + LEAVING_SECONDS)
+
+    def leave(self) -> list[str]:
+        """Hand over all members, each at its next step. Returns those that could not be handed over, because the
+        database does not answer."""
+        is_over = threading.Event()
+        arguments = (HANDING_OVER_SECONDS, math.inf, is_over)
+        threading.Thread(target=self._stop_waiting, args=arguments, name="leaving", daemon=True).start()
+        try:
+            return self.hosting.drain()
+        finally:
+            is_over.set()
+
+    def _stop_waiting(self, patience_seconds: float, deadline: float, is_over: threading.Event | None = None) -> None:
+        """End all waiting for the database as soon as it is silent for too long, or at the deadline."""
+        scope, database = self._engine.scope, self._engine.team.database
+        while time.monotonic() < deadline and database.silent_seconds < patience_seconds:
+            if scope.wait(WATCH_SECONDS) or (is_over is not None and is_over.is_set()):
+                return
+        scope.cancel("teamcli is exiting")
 
     def _on_topics(self, topics: Sequence[str]) -> None:
-        beginning = self._engine.team.topic("")
-        ours = [topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)]
-        roster = [topic for topic in ours if topic.startswith(_ROSTER)]
-        # The roster first: who reads how some work has ended finds its member as it is then.
-        if roster:
-            self._try(lambda: self._roster_changed(*roster))  # in one query, since many may change at once
-        for topic in ours:
-            if not topic.startswith(_ROSTER):
-                self._changed(*topic.split("/", 1))
+        others = [topic for topic in topics if not topic.startswith(_ROSTER) and self._is_for_us(topic)]
+        # The roster first: who reads mail finds its sender. Otherwise in one query, since many may change at once.
+        self._changes.add([topic for topic in topics if topic.startswith(_ROSTER)], is_urgent=bool(others))
+        for topic in others:
+            self._changed(*topic.split("/", 1))
+
+    def _is_for_us(self, topic: str) -> bool:
+        """Most mail is for members of other hosts."""
+        kind, _, name = topic.partition("/")
+        return self._engine.options.has_lead or kind != "inbox" or self._bus.knows(name)
+
+    def _read_changes(self, topics: Sequence[str]) -> None:
+        self._try(lambda: self._roster_changed(topics))
 
     def _changed(self, kind: str, name: str = "") -> None:
         self._try(
             {
                 "inbox": lambda: self._mail_came(name),
                 "task": self._board.look_again,
-                "host": self._look_again,  # one that has died may not have announced its last changes
+                "host": self.hosting.look,
                 "question": lambda: self._engine.question_changed(name),
+                BUDGETS_TOPIC: self._budgets_changed,
             }.get(kind, lambda: None)
         )
 
     def _mail_came(self, name: str) -> None:
-        self._bus.changed(name)
-        if self._engine.options.has_lead:
-            self._news.show(name)
+        self._bus.changed(name, partial(self._news.show, name) if self._engine.options.has_lead else lambda: None)
 
     def _look_again(self) -> None:
         for look in (
-            self._roster_changed,
+            lambda: self._changes.add([ALL_MEMBERS], is_urgent=True),
+            self._budgets_changed,
             self._bus.look_again,
             self._news.show_all if self._engine.options.has_lead else lambda: None,
             self._board.look_again,
@@ -128,15 +179,17 @@ class HostLife:
         ):
             self._try(look)
 
-    def _roster_changed(self, *topics: str) -> None:
+    def _roster_changed(self, topics: Sequence[str]) -> None:
         self._team.roster.refresh(topics)
         with self._engine.changed:
             self._engine.changed.notify_all()
+        is_about_some = bool(topics) and ALL_MEMBERS not in topics
+        self._shared.count([topic.partition("/")[2] for topic in topics] if is_about_some else None)
         self._follow_budgets()
         if self._engine.options.has_lead:
             self._report_moves()
         self._team.quiescence.teammate_idle()  # those of other hosts may be, too
-        if not topics or any(map(self._may_leave_a_member_free, topics)):
+        if any(map(self._may_leave_a_member_free, topics)):
             self.hosting.look()
 
     def _report_moves(self) -> None:
@@ -147,20 +200,34 @@ class HostLife:
                 self._ran_on[member.name] = member.runs_on
                 if before:
                     text = f"{member.name} continues on the host '{member.runs_on}'; '{before}' is gone or has left."
-                    self._team.outbox.warn(member.name, text)
+                    self._team.outbox.warn(LEAD, text)  # which names the member
 
     def _may_leave_a_member_free(self, topic: str) -> bool:
-        """Whether this change means that a host can take a member. Most only say that one works or is idle."""
+        """Whether this change means that a host can take a member: there is one, or a free slot."""
         kind, _, name = topic.partition("/")
         member = self._team.roster.find(name)
-        return kind == "member" and (
-            member is None or not member.is_active or (bool(member.host) and not member.runs_on)
-        )
+        is_changed = member is not None and (not member.is_active or (bool(member.host) and not member.runs_on))
+        return topic == ALL_MEMBERS or (kind == "member" and is_changed)
 
     def _is_known(self, pid: int, topic: str) -> bool:
-        """This process knows what it has written into the roster itself."""
-        is_about_roster = topic.partition("/")[2].startswith(_ROSTER)
-        return is_about_roster and pid == self._engine.team.database.pid
+        """This process knows what it has sent, and what it has written into the roster."""
+        is_own = pid == self._engine.team.database.pid and topic.startswith((*_ROSTER, "inbox/"))
+        if is_own and self._may_leave_a_member_free(topic):
+            self.hosting.look()
+        return is_own
+
+    def _budgets_changed(self) -> None:
+        """The limits of the team and of the run are those of the lead's host."""
+        if not self._engine.options.has_lead:
+            self._shared.follow()
+
+    def _watch_budgets(self) -> None:
+        while not self._cancel.wait(LOOK_SECONDS):
+            if self._engine.options.has_lead and self._shared.is_due:
+                self._try(self._shared.publish)
+            # What members elsewhere use concerns this host only if it counts toward a limit here.
+            if self._shared.is_limited and any(mate.is_in_turn for mate in self._team.agents.teammates):
+                self._changes.add([ALL_MEMBERS], is_urgent=True)
 
     def _follow_budgets(self) -> None:
         """The user may have changed the limit of a member that runs here."""
@@ -200,6 +267,8 @@ class HostLife:
                 logger.exception("an order to %s could not be obeyed", name)
 
     def _obey(self, name: str) -> None:
+        if not self.hosting.runs(name):  # if it is brought here now, its orders wait
+            return
         for order in self._leases.new_orders(name):
             self.hosting.obey(name, str(order.fields.get("order")), order.content)
 
@@ -212,19 +281,23 @@ class HostLife:
 
 
 class _Leases:
-    """A `LeasePort`. Orders to an earlier host of a member are not for this one."""
+    """A `LeasePort`. An order is for the host that runs a member now, and is obeyed once. One to an earlier host is not
+    for this one, nor is one that somebody has put there again."""
 
     def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
         self._host = engine.host
         self._team = engine.team
+        self._scope = engine.scope
         self._bus = bus
         self._orders_read: dict[str, Position] = {}
+        self._obeyed: set[str] = set()
         self.name = engine.host.name
         self.slots = engine.host.slots
 
     @property
     def is_away(self) -> bool:
-        return self._team.database.is_away
+        # When waiting was given up, nobody waits anymore.
+        return self._scope.cancelled or self._team.database.silent_seconds > HANDING_OVER_SECONDS
 
     def take(self, agent: str) -> bool:
         after = self._bus.skip_orders(agent)
@@ -237,8 +310,8 @@ class _Leases:
         self._orders_read.pop(agent, None)
         self._host.give_up(agent)
 
-    def holders(self) -> dict[str, str]:
-        return self._host.holders()
+    def free(self) -> set[str]:
+        return self._host.free()
 
     def hosts(self) -> Sequence[HostRow]:
         return read_hosts(self._team)
@@ -249,4 +322,7 @@ class _Leases:
             return ()
         batch = self._bus.orders_after(agent, position)
         self._orders_read[agent] = batch.position
-        return batch.messages
+        hold = self._host.hold(agent)
+        new = [order for order in batch.messages if order.fields.get("hold") == hold and order.id not in self._obeyed]
+        self._obeyed.update(order.id for order in new)
+        return new

@@ -181,8 +181,9 @@ class McpServers:
 
         def connect(on_change: Callable[[Kind], None]) -> ServerConnection:
             # Late: the first request waits for none of it if the tools are known.
+            from teamcli.mcp.authorizer import NoAuthorizer
             from teamcli.mcp.client import McpClient
-            from teamcli.mcp.http import HttpTransport, NoAuthorizer
+            from teamcli.mcp.http import HttpTransport
             from teamcli.mcp.stdio import open_stdio
 
             if not config.url:

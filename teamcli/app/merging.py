@@ -7,18 +7,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teamcli.agent.events import Notice, Severity
 from teamcli.app.choices import find_hook_files, read_settings
-from teamcli.app.hosts import open_host, open_member_host
+from teamcli.app.command_hosts import open_host, open_member_host
 from teamcli.app.runtime import Runtime
 from teamcli.app.workplaces import Workplaces
 from teamcli.cancel import CancelScope
 from teamcli.config.project import inspect_project
-from teamcli.errors import MergeBlocked, MergeRefused, UnknownTeammate, UsageError
+from teamcli.errors import GitError, MergeBlocked, MergeRefused, UnknownTeammate, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.timeline import Timeline
-from teamcli.storage.files import AppendLog
+from teamcli.storage.append_log import AppendLog
 from teamcli.storage.team_dir import TeamDir, lock_holder
-from teamcli.team.message import WAITED, Message, find_name
+from teamcli.team.message import LEAD, WAITED, Message, find_name
 from teamcli.team.message_bus import FileBus
 from teamcli.team.outbox import Outbox
 from teamcli.team.roster_file import Member, Status, read_team
@@ -58,22 +59,36 @@ class Travel:
     def fetch(self, member: Member, cancel: CancelScope | None = None) -> None:
         if not member.host or self._runtime.engine.is_here(member):
             return
-        remote = self._places.remote()
-        if why := remote.why_not():
-            raise MergeRefused(f"the work of '{member.name}' cannot be fetched: {why}")
-        if not (commit := remote.fetch(f"team/{member.name}", cancel)):
+        remote = self._places.branches.remote
+        if remote is None:
+            raise MergeRefused(f"the work of '{member.name}' cannot be fetched: {self._places.branches.why_not}")
+        commit = remote.fetch(member.remote_branch, cancel) if member.remote_branch else ""
+        if commit:
+            self._places.open().follow(member.name, commit, False, cancel)
+        elif not member.merged_commit:  # else its branch was removed because everything is merged
             raise MergeRefused(f"'{member.name}' has pushed nothing yet")
-        self._places.open().follow(member.name, commit, False, cancel)
 
     def send(self, member: Member, blocked: MergeBlocked | None) -> str:
         if not member.host or self._runtime.engine.is_here(member):
             return blocked.advice if blocked else ""
-        remote, checkouts = self._places.remote(), self._places.open()
+        remote, checkouts = self._places.branches.remote, self._places.open()
+        assert remote is not None  # the work was fetched from there
+        tip = checkouts.main.commit(f"refs/heads/team/{member.name}")
         if blocked is None:
-            remote.push(f"team/{member.name}")
+            self._runtime.roster.update(member.name, merged_commit=tip)
+            try:
+                remote.withdraw(member.remote_branch)
+                if member.is_active:
+                    remote.push(member.remote_branch, tip)
+                else:
+                    self._places.branches.end(self._runtime.roster.get(member.name))
+            except GitError as e:  # what it pushes next is merged with this
+                warning = f"The merge of {member.name} is done here, and not pushed to {member.remote_branch}: {e}."
+                self._runtime.events(Notice(LEAD, warning, Severity.WARNING))
             return ""
-        checkouts.git(member.name).run("reset", "--hard", "--quiet", checkouts.main.commit(f"team/{member.name}"))
-        target = remote.publish(f"team-target/{member.name}")
+        checkouts.git(member.name).run("reset", "--hard", "--quiet", tip)
+        target = checkouts.main.commit("HEAD")
+        remote.publish(member.remote_branch, target)
         merging = f"Merge {target} into your branch with `git merge {target}`, resolve what is in conflict, and commit."
         return f"Your work was not merged: {blocked}. {merging}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from teamcli.agent.events import Event
 from teamcli.session.follower import Follower
 from teamcli.session.watch_source import recorded
-from teamcli.session.watching import Snapshot
+from teamcli.session.watching import AgentSnapshot
 from teamcli.storage.team_dir import TeamDir
 from teamcli.store.mirror import Mirror
 from teamcli.store.postgres.team_rows import Team
@@ -20,7 +20,7 @@ class RecordedElsewhere:
         self._directory = TeamDir.temporary()
         self._mirror = Mirror(team, self._directory)
 
-    def begin(self) -> Snapshot:
+    def begin(self) -> AgentSnapshot:
         """Raises: StateError"""
         snapshot = self._look()
         self._follower.begin([snapshot])  # those are shown
@@ -30,7 +30,7 @@ class RecordedElsewhere:
         """Raises: StateError"""
         return self._follower.begin([self._look()])
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> AgentSnapshot:
         self._mirror.bring_roster()
         self._mirror.bring_transcripts([self._agent])
         return next(recorded(self._directory, self._agent))

@@ -13,7 +13,8 @@ from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
 from teamcli.app.host_program import Embedding
 from teamcli.config.options import Options
-from teamcli.config.project import Project, Sources, inspect_project
+from teamcli.config.project import Project, inspect_project
+from teamcli.config.sources import Sources
 from teamcli.session.session import Session
 from teamcli.storage.files import Json
 from teamcli.text.escaping import escape_controls

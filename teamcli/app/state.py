@@ -14,7 +14,7 @@ from teamcli.agent.events import (
     Severity,
     StatusChanged,
 )
-from teamcli.agent.transcript import begin_session, find_session, fork_session, list_sessions, session_rows
+from teamcli.agent.transcript_sessions import begin_session, find_session, fork_session, list_sessions, session_rows
 from teamcli.app.choices import Choices
 from teamcli.app.engine import Engine, FileEngine
 from teamcli.app.lazy_board import LazyBoard
@@ -22,7 +22,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.errors import ConfigError, StateError, UsageError
-from teamcli.storage.logs import log_to
+from teamcli.storage.debug_log import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.message import LEAD
 from teamcli.team.message_bus import FileBus, MessageBus

@@ -23,19 +23,22 @@ from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import LEASE_SECONDS, Host, read_hosts
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.questions import ReceivedQuestions, SentQuestions
 from teamcli.store.postgres.roster import RosterRows
+from teamcli.store.postgres.subagents import SubAgentRows
 from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows, read_position
 from teamcli.team.inbox_state import Position
-from teamcli.team.manager import ANY_HOST, PlacementPort, TeammateManager
+from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, Message, MessageType, new_id
 from teamcli.team.message_bus import MessageBus
-from teamcli.team.remote_teammate import Order, OtherHosts, TaskPort
+from teamcli.team.ports import PlacementPort
+from teamcli.team.remote_teammate import Order, OtherHosts, RemoteTasksPort
 from teamcli.team.roster import Roster
-from teamcli.team.roster_file import Member
+from teamcli.team.roster_file import ANY_HOST, Member
 
 if TYPE_CHECKING:
     from teamcli.agent.budgets import Budgets
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from teamcli.app.lazy_board import LazyBoard
 
 LEAVING_SECONDS = 5.0
+CLEANING_SECONDS, CLEANING_LOOK_SECONDS = 30.0, 0.25
 logger = logging.getLogger(__name__)
 
 
@@ -64,6 +68,8 @@ class HostOptions(NamedTuple):
 class StoreEngine:
     """An `Engine`. It holds the lease of this host, and of the lead if that is here."""
 
+    timeline_seconds = 0.5
+
     def __init__(self, options: HostOptions, dir: TeamDir, resources: ExitStack) -> None:
         """Connect, and join the hosts of the team. `dir` is the mirror of this host.
 
@@ -81,6 +87,8 @@ class StoreEngine:
         database = Database(options.url, self.scope, self._report)
         resources.callback(database.close)
         self.team = team._replace(database=database)
+        self.newest = Newest(team.uid, dir.root / "newest.json")
+        resources.callback(self.newest.close)
         self.fence = Fence(self.team)
         self.host = Host(self.team, options.name, options.slots, self.fence, options.lease_seconds)
         self.host.join()
@@ -107,37 +115,45 @@ class StoreEngine:
     def host_name(self) -> str:
         return self.host.name
 
+    @property
+    def team_name(self) -> str:
+        return self.team.name
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         path = self._dir.transcripts / f"{agent}.jsonl"
         if not self.fence.holds(agent) and not self.host.take(agent):
             raise LeaseLost(f"'{agent}' runs on '{self.host.holders().get(agent, 'another host')}'")
-        return TranscriptRows(self.team, self.fence, agent, incarnation, path, self._report)
+        return TranscriptRows(self.team, self.fence, agent, incarnation, path, self._report, self.newest)
 
     def archive_log(self, agent: str) -> None:
         archive_transcript(self._dir.transcripts / f"{agent}.jsonl")
 
     def open_timeline(self) -> Log:
-        return EventRows(self.team, self.host.name, self._dir.events)
+        return EventRows(self.team, self.host.name, self._dir.events, self.newest)
 
     def roster_store(self) -> RosterRows:
-        return RosterRows(self.team, self.fence, self._dir.config, self._report)
+        return RosterRows(self.team, self.fence, self._dir.config, self._report, newest=self.newest)
 
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
         self._warn, self._on_look = warn, on_look
         make_private_dir(self._dir.inbox)
-        return PostgresBus(self.team, self.fence, self._dir.inbox, on_quarantine=warn)
+        return PostgresBus(self.team, self.fence, self._dir.inbox, on_quarantine=warn, newest=self.newest)
 
     def _report(self, text: str) -> None:
         self._warn(text)
 
     def task_storage(self, warn: Callable[[str], None]) -> TaskRows:
-        return TaskRows(self.team, self.fence, warn)
+        return TaskRows(self.team, self.fence, warn, self.newest)
 
     def has_tasks(self) -> bool:
         return True
 
     def is_here(self, member: Member) -> bool:
         return self.fence.holds(member.name) or (self.options.has_lead and not member.host)
+
+    def let_go(self, agent: str) -> None:
+        if self.fence.holds(agent):
+            self.host.give_up(agent, is_announced=False)  # who begins its next incarnation looks for that
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)
@@ -152,7 +168,7 @@ class StoreEngine:
 
     def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         if self.options.has_lead:
-            self._received = ReceivedQuestions(self.team, ask, ask_for_server or decline)
+            self._received = ReceivedQuestions(self.team, ask, ask_for_server or decline, self._report)
             return ask, ask_for_server
         return self._sent.ask, self._sent.ask_server_question
 
@@ -163,9 +179,12 @@ class StoreEngine:
         else:
             self._sent.changed(id)
 
-    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], TaskPort]) -> OtherHosts:
+    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts:
         assert isinstance(bus, PostgresBus)
-        return OtherHosts(roster, _Orders(self, bus), tasks, self.is_here)
+        return OtherHosts(roster, _Orders(self, bus, roster), tasks, self.is_here)
+
+    def shared_ledger(self) -> SubAgentRows:
+        return SubAgentRows(self.team, self.host)
 
 
 class _Placement:
@@ -192,21 +211,33 @@ class _Placement:
         return host
 
     def begin(self, name: str) -> None:
-        start_over(self._engine, self._roster, self._bus, name)
-        self._engine.host.give_up(name)  # for whichever host it is for
+        engine = self._engine
+        deadline = time.monotonic() + CLEANING_SECONDS
+        while not engine.host.take(name):  # the host of its last incarnation is still cleaning up
+            if time.monotonic() > deadline:
+                holder = engine.host.holders().get(name, "another host")
+                raise ToolError(f"'{name}' is shut down, and its host '{holder}' is still cleaning up; try again later")
+            with engine.changed:
+                engine.changed.wait(CLEANING_LOOK_SECONDS)
+        start_over(engine, self._roster, self._bus, name)
+
+    def release(self, name: str) -> None:
+        if self._engine.fence.holds(name):
+            self._engine.host.give_up(name)
 
 
 class _Orders:
     """A `HostPort`."""
 
-    def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
+    def __init__(self, engine: StoreEngine, bus: PostgresBus, roster: Roster) -> None:
         self._engine = engine
         self._bus = bus
+        self._roster = roster
         self._read: dict[str, Position] = {}
         """How far members have read at least. They never go back, so an inbox that ends there has nothing new."""
 
     def order(self, name: str, order: Order, text: str = "") -> None:
-        fields = {"order": str(order)}
+        fields = {"order": str(order), "hold": self._engine.host.hold_elsewhere(name)}
         self._bus.send_order(Message(MessageType.MESSAGE, LEAD, name, text, time.time(), new_id(), fields))
 
     def has_unread(self, name: str) -> bool:
@@ -214,6 +245,10 @@ class _Orders:
             return False
         self._read[name] = Position(read_position(self._engine.team, name))
         return self._bus.has_unread(name, self._read[name])
+
+    @property
+    def is_current(self) -> bool:
+        return self._roster.is_current() and self._bus.is_current()
 
     def is_running(self, name: str) -> bool:
         return name in self._engine.host.holders()

@@ -36,7 +36,7 @@ def open_store(
     refuse_files(project.team)
     name = host_name(options.host, has_lead)
     dir = TeamDir.mirror(directory, name)
-    lock = _lock(project.team, dir, name)
+    lock = _lock(project.team, dir, name, has_lead)
     resources.callback(lock.release)
     team = check_team_name(options.team) if options.team else ""
     host = HostOptions(url, root_commit(directory), team, name, slots, has_lead, lease_seconds)
@@ -62,11 +62,12 @@ def host_name(given: str, has_lead: bool) -> str:
     return name
 
 
-def _lock(own: TeamDir, mirror: TeamDir, name: str) -> LeadLock:
+def _lock(own: TeamDir, mirror: TeamDir, name: str, has_lead: bool) -> LeadLock:
     own.prepare()
     make_private_dir(mirror.root.parent)
     mirror.prepare()
     if (lock := LeadLock.take(mirror.lock)) is None:
+        remedy = "leave it, or use --no-team" if has_lead else "leave it, or choose another --name"
         holder = f"process {lock_holder(mirror.lock)}"
-        raise ConfigError(f"the host '{name}' already runs in this directory ({holder}); leave it, or choose a name")
+        raise ConfigError(f"the host '{name}' already runs in this directory ({holder}); {remedy}")
     return lock

@@ -24,7 +24,8 @@ from teamcli.errors import ToolError
 from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Message, Preamble
 from teamcli.permissions.policy import Mode
-from teamcli.storage.files import VERSION, AppendLog
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import VERSION
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import SubAgentManager
 from teamcli.subagents.runner import Limits, Parent
@@ -56,7 +57,7 @@ def open_subagents(factory: AgentFactory, team: TeammateManager) -> SubAgentMana
         SubAgentFactory(factory, team),
         Limits(settings.max_concurrent, settings.timeout_seconds, factory.runtime.choices.settings.limits.subagents),
         factory.runtime.state.subagent_transcripts,
-        Ledger(factory.runtime.state.subagents),
+        Ledger(factory.runtime.state.subagents, factory.runtime.engine.shared_ledger()),
         factory.runtime.events,
         factory.runtime.cancel,
     )

@@ -114,6 +114,7 @@ def begin_planned(engine: Engine, roster: Roster, bus: MessageBus, planned: Plan
     placement = engine.placement(roster, bus)
     if host := placement.choose("", planned.host):
         placement.begin(planned.name)
+        placement.release(planned.name)
         return {"host": host, "worktree": True}
     start_over(engine, roster, bus, planned.name)
     return {}

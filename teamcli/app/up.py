@@ -60,7 +60,7 @@ def _bring_up(project: Project, resources: ExitStack) -> list[str]:
     notes: list[str] = []
     events = EventBus()
     engine = FileEngine(dir, project.home, durable=True)
-    timeline = Timeline(engine.open_timeline(), notes.append)
+    timeline = Timeline(engine.open_timeline(), notes.append, engine.timeline_seconds)
     resources.callback(timeline.close)
     events.subscribe(timeline)
     roster = open_roster(dir, engine, events, SHUTDOWN_SECONDS, notes)

@@ -17,12 +17,17 @@ from teamcli.app.store_state import open_store
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import inspect_project
 from teamcli.errors import UsageError
-from teamcli.storage.logs import log_to
+from teamcli.storage.debug_log import log_to
 from teamcli.team.hosting import DRAIN_SECONDS
+from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
-from teamcli.ui.signals import SignalReceived, signals_raise
+from teamcli.ui.signals import LOOK_SECONDS, SignalReceived, signals_raise
 
 LEAVING_SECONDS = DRAIN_SECONDS + 20.0
+_NOT_HANDED_OVER = (
+    "The database does not answer, so this host leaves without handing over {names}. Another host takes over within"
+    " {seconds:g} s of the database being back, from what is recorded. Nothing recorded is lost."
+)
 
 
 def run_worker(options: Options, slots: int) -> int:
@@ -52,18 +57,21 @@ def run_worker(options: Options, slots: int) -> int:
         cancel = team.runtime.cancel
         with signals_raise(SIGINT, SIGTERM, SIGHUP, leaving_seconds=LEAVING_SECONDS):
             try:
+                team.factory.subagents.report_lost(team.team)
                 team.team.start(resume_all=False)
                 life.start()
                 _print(
                     f"Host '{life.hosting.name}' is ready for up to {slots} members. Ctrl-C hands them over and ends."
                 )
-                cancel.wait()
+                while not cancel.wait(LOOK_SECONDS):
+                    pass
                 code: int = ExitStatus.FAILED
                 _print(f"This host stops: {cancel.reason}")
             except SignalReceived as e:
                 code = ExitStatus.DONE if e.signal_name == "SIGTERM" else e.exit_code
                 _print("Handing over the members of this host ... (Ctrl-C once more: leave at once)")
-                life.hosting.drain()
+                if kept := life.leave():
+                    _print(_NOT_HANDED_OVER.format(names=", ".join(kept), seconds=choices.settings.lease_seconds))
             finally:
                 cancel.cancel("teamcli is leaving")
                 team.team.close()
@@ -75,8 +83,8 @@ def _show(event: Event) -> None:
     if isinstance(event, StatusChanged) and not event.is_outside:
         what = event.details.get("error") or event.details.get("waiting_for") or ""
         _print(f"{event.agent}: {event.status}{f' ({what})' if what else ''}")
-    elif isinstance(event, Notice):
-        _print(f"{event.agent}: {event.text}")
+    elif isinstance(event, Notice):  # what is about the whole host has the lead's name, who is not here
+        _print(event.text if event.agent == LEAD else f"{event.agent}: {event.text}")
 
 
 def _print(text: str) -> None:

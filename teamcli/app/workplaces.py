@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.app.choices import find_hook_files
-from teamcli.app.hosts import open_member_host, plain_host
+from teamcli.app.command_hosts import open_member_host
+from teamcli.app.member_branches import MemberBranches
 from teamcli.app.runtime import Runtime
-from teamcli.cancel import CancelScope
-from teamcli.errors import GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
@@ -19,7 +18,6 @@ from teamcli.workspace.bounds import TEAM_DIR, Workspace
 
 if TYPE_CHECKING:
     from teamcli.worktrees.checkouts import Checkouts
-    from teamcli.worktrees.shared_remote import SharedRemote
 
 
 class Workplace(NamedTuple):
@@ -39,8 +37,8 @@ class Workplaces:
         self._owns_process = owns_process
         self._directory = runtime.state.worktrees.resolve()
         self._checkouts: Checkouts | None = None
-        self._users_host: CommandHost | None = None
         self._lock = threading.Lock()
+        self.branches = MemberBranches(runtime, workspace, self.open, owns_process)
 
     def open(self) -> Checkouts:
         """All checkouts. What they need is loaded when the first is wanted."""
@@ -54,74 +52,33 @@ class Workplaces:
                 self._checkouts = Checkouts(git, self._directory, self._open_host, setup)
         return self._checkouts
 
-    def remote(self) -> SharedRemote:
-        """Where the branches of members travel, of a team on several hosts."""
-        from teamcli.worktrees.shared_remote import SharedRemote, SharingGit
+    def leave(self, member: Member) -> str:
+        """This process runs the member no more. Returns what is left of one that is shut down; often nothing."""
+        known = self._runtime.roster.find(member.name)
+        if known is not None and not known.is_active:
+            try:
+                return self.end(known)
+            finally:  # not before: the next incarnation may get the same directory
+                self._runtime.engine.let_go(known.name)
+        if member.worktree:
+            self.open().close(member.name)  # another host has it now
+        return ""
 
-        with self._lock:
-            if self._users_host is None:
-                runtime = self._runtime
-                self._users_host = plain_host(runtime.choices.settings, runtime.host.programs, self._owns_process)
-        return SharedRemote(SharingGit(self._users_host, self.shared.workspace.root))
+    def end(self, member: Member) -> str:
+        """The member is gone. Returns what is to say about its checkout and its branch; often nothing."""
+        pushed, said = self.branches.end(member)
+        has_checkout = (self._directory / f"{member.name}.json").exists()
+        local = self.open().end(member.name, pushed) if has_checkout else ""
+        return " ".join(filter(None, (local, said)))
 
-    def follow(self, member: Member, cancel: CancelScope | None = None) -> str:
-        """Bring the checkout of a member that other hosts may have run to what they have pushed. What only this host
-        has is kept, if it has run the member last. Returns what to say.
+    def discard(self, member: str) -> str:
+        """Remove a member's checkout, and its branch here and at the remote, whatever is in them.
 
-        Raises: ToolError, StateError, Cancelled
+        Raises: ToolError, StateError
         """
-        remote, checkouts = self.remote(), self.open()
-        if why := remote.why_not():
-            return f"{checkouts.prepare(member.name, cancel)} ({why}, so its work stays on this host)"
-        commit = remote.fetch(f"team/{member.name}", cancel)
-        if not commit and checkouts.find(member.name) is not None:
-            return checkouts.prepare(member.name, cancel)
-        keeps = member.runs_on == self._runtime.engine.host_name
-        return checkouts.follow(member.name, commit or remote.default_start(), keeps, cancel)
-
-    def catch_up(self, member: str, cancel: CancelScope) -> str:
-        """Before a piece of work of a member that this host runs: the lead may have merged its branch, and pushed it.
-        Returns what to say; often nothing.
-
-        Raises: ToolError, StateError, Cancelled
-        """
-        remote = self.remote()
-        if remote.why_not():
-            return ""
-        try:
-            commit = remote.fetch(f"team/{member}", cancel)
-        except GitError as e:
-            return f"{member} works with what this host has: {e}."
-        said = self.open().follow(member, commit, True, cancel) if commit else ""
-        return f"{member} works {said}." if said else ""
-
-    def share(self, member: str) -> str:
-        """Push the branch of a member. Returns what to say about it."""
-        remote = self.remote()
-        if remote.why_not():
-            return ""
-        try:
-            self.open().commit_all(member)
-            self._push(remote, member)
-        except (ToolError, StateError) as e:
-            return f"not pushed: {e}"
-        return "pushed"
-
-    def _push(self, remote: SharedRemote, member: str) -> None:
-        """Raises: ToolError, StateError"""
-        checkouts, branch = self.open(), f"team/{member}"
-        checkouts.bring(member)
-        try:
-            remote.push(branch)
-        except GitError:  # another host was faster: the one that ran the member before, or the lead with a merge
-            if not (commit := remote.fetch(branch)) or not checkouts.join(member, commit):
-                raise
-            checkouts.bring(member)
-            remote.push(branch)
-
-    def end(self, member: str) -> str:
-        """The member is gone. Returns what is to say about its checkout; empty if it has none."""
-        return self.open().end(member) if (self._directory / f"{member}.json").exists() else ""
+        local = self.open().discard(member) if self.open().find(member) else ""
+        known = self._runtime.roster.find(member)
+        return " ".join(filter(None, (local, self.branches.discard(known) if known else "")))
 
     def of(self, member: Member) -> Workplace:
         if not member.worktree:
@@ -146,8 +103,7 @@ class Workplaces:
     def close(self) -> None:
         if self._checkouts is not None:
             self._checkouts.close_all()
-        if self._users_host is not None:
-            self._users_host.close()
+        self.branches.close()
 
     def _open_host(self, checkout: Path, variables: Mapping[str, str]) -> CommandHost:
         runtime, settings = self._runtime, self._runtime.choices.settings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from teamcli.claude_code.names import their_tool
 from teamcli.claude_code.tool_inputs import to_theirs
-from teamcli.claude_code.tool_responses import Result, tool_response
+from teamcli.claude_code.tool_responses import CallResult, tool_response
 
 Json = dict[str, Any]
 VERSION = "2.1.0"
@@ -82,7 +82,7 @@ def result_message(sender: Sender, block: Mapping[str, Any], call: Call | None) 
     if call is not None:
         content = str(block.get("content", ""))
         is_error = bool(block.get("is_error"))
-        response = tool_response(Result(call.tool, call.given, content, call.root))
+        response = tool_response(CallResult(call.tool, call.given, content, call.root))
         message["tool_use_result"] = content if is_error else response
     return sender.stamp(message)
 

@@ -20,7 +20,7 @@ _MOST_SECONDS = 600
 """The longest time that our tools accept."""
 
 
-class Field(NamedTuple):
+class FieldMapping(NamedTuple):
     theirs: str
     ours: str
     to_theirs: Convert = lambda value, root: value
@@ -75,40 +75,42 @@ def _words(values: Mapping[str, str]) -> Convert:
     return lambda value, root: values.get(value, value) if isinstance(value, str) else value
 
 
-_FILE = Field("file_path", "path", absolute, relative)
-_FOLDER = Field("path", "path", absolute, relative)
+_FILE = FieldMapping("file_path", "path", absolute, relative)
+_FOLDER = FieldMapping("path", "path", absolute, relative)
 _OUTPUT = {"files": "files_with_matches"}
-_FIELDS: Mapping[str, tuple[Field, ...]] = {
+_FIELDS: Mapping[str, tuple[FieldMapping, ...]] = {
     "bash": (
-        Field("timeout", "timeout_seconds", _milliseconds, _seconds),
-        Field("run_in_background", "background"),
+        FieldMapping("timeout", "timeout_seconds", _milliseconds, _seconds),
+        FieldMapping("run_in_background", "background"),
     ),
-    "bash_output": (Field("bash_id", "id"), Field("task_id", "id")),
-    "bash_stop": (Field("task_id", "id"), Field("shell_id", "id")),
-    "agent_status": (Field("task_id", "id"), Field("timeout", "wait_seconds", _milliseconds, _seconds)),
-    "agent_stop": (Field("task_id", "ids", _unlisted, _listed),),
+    "bash_output": (FieldMapping("bash_id", "id"), FieldMapping("task_id", "id")),
+    "bash_stop": (FieldMapping("task_id", "id"), FieldMapping("shell_id", "id")),
+    "agent_status": (FieldMapping("task_id", "id"), FieldMapping("timeout", "wait_seconds", _milliseconds, _seconds)),
+    "agent_stop": (FieldMapping("task_id", "ids", _unlisted, _listed),),
     "read_file": (_FILE,),
     "write_file": (_FILE,),
-    "edit_file": (_FILE, Field("old_string", "old_text"), Field("new_string", "new_text")),
+    "edit_file": (_FILE, FieldMapping("old_string", "old_text"), FieldMapping("new_string", "new_text")),
     "glob": (_FOLDER,),
     "grep": (
         _FOLDER,
-        Field("-i", "ignore_case"),
-        Field("-C", "context"),
-        Field("head_limit", "limit"),
-        Field("output_mode", "output", _words(_OUTPUT), _words({theirs: ours for ours, theirs in _OUTPUT.items()})),
+        FieldMapping("-i", "ignore_case"),
+        FieldMapping("-C", "context"),
+        FieldMapping("head_limit", "limit"),
+        FieldMapping(
+            "output_mode", "output", _words(_OUTPUT), _words({theirs: ours for ours, theirs in _OUTPUT.items()})
+        ),
     ),
-    "agent": (Field("run_in_background", "background"),),
+    "agent": (FieldMapping("run_in_background", "background"),),
     "spawn_teammate": (
-        Field("subagent_type", "role"),
-        Field("isolation", "worktree", _words({}), lambda value, root: value == "worktree"),
+        FieldMapping("subagent_type", "role"),
+        FieldMapping("isolation", "worktree", _words({}), lambda value, root: value == "worktree"),
     ),
-    "send_message": (Field("message", "content"),),
+    "send_message": (FieldMapping("message", "content"),),
     "task_update": (
-        Field("taskId", "id", lambda id, root: str(id), _number),
-        Field("addBlockedBy", "blocked_by", _texts, _numbers),
+        FieldMapping("taskId", "id", lambda id, root: str(id), _number),
+        FieldMapping("addBlockedBy", "blocked_by", _texts, _numbers),
     ),
-    "task_list": (Field("taskId", "id", lambda id, root: str(id), _number),),
+    "task_list": (FieldMapping("taskId", "id", lambda id, root: str(id), _number),),
 }
 """By our tool: the fields that differ. If two of theirs are one of ours, the first is the one we write."""
 _MEANINGLESS: Mapping[str, tuple[str, ...]] = {
@@ -136,25 +138,25 @@ _SAME_NAMES: Mapping[str, tuple[str, ...]] = {
 _DESCRIPTION_WORDS = 5
 
 
-class Call(NamedTuple):
+class TheirCall(NamedTuple):
     tool: str
     input: Input
 
 
-def to_theirs(tool: str, given: object, root: Path) -> Call:
+def to_theirs(tool: str, given: object, root: Path) -> TheirCall:
     """A call of ours as Claude Code would make it. `root` is the directory that relative paths start from."""
     if not isinstance(given, Mapping):
-        return Call(their_tool(tool), {})
-    fields: dict[str, Field] = {}
+        return TheirCall(their_tool(tool), {})
+    fields: dict[str, FieldMapping] = {}
     for each in _FIELDS.get(tool, ()):
         fields.setdefault(each.ours, each)
     theirs: Input = {}
     for key, value in given.items():
-        field = fields.get(key) or Field(key, key)
+        field = fields.get(key) or FieldMapping(key, key)
         theirs[field.theirs] = field.to_theirs(value, root)
     name = "TaskGet" if tool == "task_list" and "id" in given else their_tool(tool)
     complete = _MADE_FOR_THEM.get(tool)
-    return Call(name, complete(theirs) if complete else theirs)
+    return TheirCall(name, complete(theirs) if complete else theirs)
 
 
 def _described(theirs: Input) -> Input:
@@ -204,14 +206,14 @@ def _searched(ours: Input, given: Mapping[str, Any]) -> Input:
     return {"output": "files", **ours}
 
 
-def calls_to_ours(name: str, given: Mapping[str, Any], root: Path) -> list[Call]:
+def calls_to_ours(name: str, given: Mapping[str, Any], root: Path) -> list[TheirCall]:
     """A call that was made in Claude Code's words, as calls of our tools. MultiEdit becomes several."""
     tool = "spawn_teammate" if our_tool(name) == "agent" and given.get("name") else our_tool(name)
     edits = given.get("edits")
     if name != "MultiEdit" or not isinstance(edits, list):
-        return [Call(tool, to_ours(tool, given, root))]
+        return [TheirCall(tool, to_ours(tool, given, root))]
     file = {key: value for key, value in given.items() if key != "edits"}
-    return [Call(tool, to_ours(tool, {**file, **edit}, root)) for edit in edits if isinstance(edit, Mapping)]
+    return [TheirCall(tool, to_ours(tool, {**file, **edit}, root)) for edit in edits if isinstance(edit, Mapping)]
 
 
 def updated_to_ours(tool: str, updated: Mapping[str, Any], before: Mapping[str, Any], root: Path) -> Input:

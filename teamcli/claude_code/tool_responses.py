@@ -23,7 +23,7 @@ _TASK_ID = re.compile(r"\d+")
 _ONE_IS_SUCCESS = re.compile(r"\s*(?:(?:grep|rg|egrep|fgrep|find|diff|test|\[)(?=\s|$)|git (?:diff|grep)(?=\s|$))")
 
 
-class Result(NamedTuple):
+class CallResult(NamedTuple):
     """What happened with a call of ours."""
 
     tool: str
@@ -38,7 +38,7 @@ class Result(NamedTuple):
     milliseconds: int = 0
 
 
-def tool_response(result: Result) -> Response | str:
+def tool_response(result: CallResult) -> Response | str:
     """`tool_response` of a call that succeeded."""
     if result.tool.startswith(MCP):
         return result.content
@@ -89,14 +89,14 @@ def _printed(content: str) -> str:
     return "" if printed == _NO_OUTPUT else printed
 
 
-def _bash(result: Result) -> Response:
+def _bash(result: CallResult) -> Response:
     response = {"stdout": _printed(result.content), "stderr": "", "interrupted": False, "isImage": False}
     if result.given.get("background") and (started := _STARTED.match(result.content)):
         return {**response, "stdout": "", "backgroundTaskId": started[1]}
     return response
 
 
-def _read(result: Result) -> Response:
+def _read(result: CallResult) -> Response:
     lines, more = [], 0
     for line in result.content.split("\n"):
         if found := _NUMBERED.match(line):
@@ -114,11 +114,11 @@ def _read(result: Result) -> Response:
     return {"type": "text", "file": file}
 
 
-def _path(result: Result) -> Any:
+def _path(result: CallResult) -> Any:
     return absolute(result.given.get("path", "."), result.root)
 
 
-def _written(result: Result) -> Response:
+def _written(result: CallResult) -> Response:
     return {
         "type": "create" if result.original is None else "update",
         "filePath": _path(result),
@@ -129,7 +129,7 @@ def _written(result: Result) -> Response:
     }
 
 
-def _edited(result: Result) -> Response:
+def _edited(result: CallResult) -> Response:
     return {
         "filePath": _path(result),
         "oldString": result.given.get("old_text", ""),
@@ -142,18 +142,18 @@ def _edited(result: Result) -> Response:
     }
 
 
-def _found_lines(result: Result) -> list[str]:
+def _found_lines(result: CallResult) -> list[str]:
     lines = [] if result.content.startswith(_NOTHING_FOUND) else result.content.split("\n")
     return [line for line in lines if not _MORE.match(line)]
 
 
-def _globbed(result: Result) -> Response:
+def _globbed(result: CallResult) -> Response:
     names = [absolute(line, result.root) for line in _found_lines(result)]
     truncated = bool(_MORE.match(result.content.rsplit("\n", 1)[-1]))
     return {"filenames": names, "numFiles": len(names), "durationMs": result.milliseconds, "truncated": truncated}
 
 
-def _grepped(result: Result) -> Response:
+def _grepped(result: CallResult) -> Response:
     lines, output = _found_lines(result), result.given.get("output", "content")
     if output == "files":
         return {"mode": "files_with_matches", "numFiles": len(lines), "filenames": lines}
@@ -167,7 +167,7 @@ def _grepped(result: Result) -> Response:
     return {**response, "content": "\n".join(lines)}
 
 
-def _agent(result: Result) -> Response:
+def _agent(result: CallResult) -> Response:
     given = {"prompt": result.given.get("prompt", "")}
     if result.tool == "spawn_teammate" or result.given.get("background"):
         started = _STARTED.match(result.content)
@@ -186,23 +186,23 @@ def _agent(result: Result) -> Response:
     }
 
 
-def _stopped(result: Result) -> Response:
+def _stopped(result: CallResult) -> Response:
     ids = result.given.get("ids") or [result.given.get("id", "")]
     kind = "local_agent" if result.tool == "agent_stop" else "local_bash"
     return {"message": result.content, "task_id": ",".join(map(str, ids)), "task_type": kind}
 
 
-def _task_created(result: Result) -> Response:
+def _task_created(result: CallResult) -> Response:
     id = _TASK_ID.search(result.content)
     return {"task": {"id": id[0] if id else "", "subject": result.given.get("subject", "")}}
 
 
-def _task_updated(result: Result) -> Response:
+def _task_updated(result: CallResult) -> Response:
     fields = [name for name in result.given if name != "id"]
     return {"success": True, "taskId": str(result.given.get("id", "")), "updatedFields": fields}
 
 
-_SHAPES: Mapping[str, Callable[[Result], Response]] = {
+_SHAPES: Mapping[str, Callable[[CallResult], Response]] = {
     "bash": _bash,
     "read_file": _read,
     "write_file": _written,

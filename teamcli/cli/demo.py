@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.app.build import open_session
-from teamcli.app.hosts import plain_host
+from teamcli.app.command_hosts import plain_host
 from teamcli.config.options import Options
 from teamcli.config.project import inspect_project
 from teamcli.config.settings import Settings

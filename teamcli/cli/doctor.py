@@ -11,9 +11,9 @@ from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 
-from teamcli.agent.transcript import list_sessions
+from teamcli.agent.transcript_sessions import list_sessions
 from teamcli.app.choices import choose_endpoint, choose_model, read_policy, read_settings
-from teamcli.app.hosts import open_host, safe_programs
+from teamcli.app.command_hosts import open_host, safe_programs
 from teamcli.cli.model_check import try_model
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, inspect_project

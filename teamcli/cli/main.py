@@ -213,15 +213,24 @@ def _mcp(argv: Sequence[str]) -> int:
             return mcp.run_list()
 
 
+_MODE_HELP = "as of teamcli; what it does not decide is asked at the lead's prompt"
+_WORKER_NEEDS = """\
+It runs until Ctrl-C, which hands its members over. Before you start it:
+  - the team exists: start teamcli once with the same database, in any clone
+  - this machine has the team's key: copy ~/.teamcli/teams/ID.key from where that was
+  - this clone can push to the remote that all clones share
+The lead says who runs here: "spawn alice as coder on host HOST"."""
+
+
 def _worker(argv: Sequence[str]) -> int:
-    parser = subparser("worker", "Run members of a team in a database on this machine, in this clone.")
+    parser = subparser("worker", "Run members of a team in a database on this machine, in this clone.", _WORKER_NEEDS)
     parser.add_argument("--store", default="", metavar="URL", help="the team's PostgreSQL database (or TEAMCLI_STORE)")
     parser.add_argument("--team", default="", metavar="NAME", help="which team of the store (default: default)")
     parser.add_argument("--name", default="", metavar="HOST", help="what this host is called (default: the machine)")
     parser.add_argument("--slots", type=at_least_one, default=8, metavar="N", help="run at most N members (default: 8)")
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
     parser.add_argument("--offline", action="store_true", help="use the embedded model, whatever is configured")
-    parser.add_argument("--permission-mode", choices=[mode.value for mode in Mode], type=mode_of, help="as of teamcli")
+    parser.add_argument("--permission-mode", choices=[mode.value for mode in Mode], type=mode_of, help=_MODE_HELP)
     parser.add_argument("--debug", action="store_true", help="write a detailed log to .team/logs/")
     given = parse(parser, argv)
     from teamcli.app.worker import run_worker
@@ -230,12 +239,21 @@ def _worker(argv: Sequence[str]) -> int:
     return run_worker(Options(host=given.name, **{name: getattr(given, name) for name in names}), given.slots)
 
 
+_VERBS = """\
+migrate  create the tables, or bring them up to date; begin with this
+teams    list the teams, and the hosts that run them
+export   write a team to DIR as files
+import   move the team in DIR into the database
+delete   delete a team that no host runs
+roles    print SQL for roles with few rights
+
+  teamcli store migrate --store postgresql://USER@HOST/DATABASE"""
+
+
 def _store(argv: Sequence[str]) -> int:
-    parser = looking_parser(
-        "store", "The database behind teams: create its tables, list, delete, export or import teams."
-    )
+    parser = looking_parser("store", "The database behind teams.", _VERBS)
     verbs = ("migrate", "teams", "export", "import", "delete", "roles")
-    parser.add_argument("verb", choices=verbs, help="what to do; roles prints SQL for roles with few rights")
+    parser.add_argument("verb", choices=verbs, help="what to do: see below")
     parser.add_argument("directory", nargs="?", metavar="DIR", help="with export and import: where (default: ./.team)")
     parser.add_argument("--force", action="store_true", help="with export: move a team aside that is there")
     parser.add_argument("--yes", action="store_true", help="with delete: do not ask")

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from teamcli.errors import UsageError
 
@@ -16,15 +16,18 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (try {self.prog} --help)")
 
 
-def subparser(name: str, description: str) -> Parser:
-    parser = Parser(prog=f"teamcli {name}", description=description, allow_abbrev=False)
+def subparser(name: str, description: str, epilog: str = "") -> Parser:
+    """`epilog` is printed as it is, below the options."""
+    form = argparse.RawDescriptionHelpFormatter if epilog else argparse.HelpFormatter
+    names: dict[str, Any] = {"prog": f"teamcli {name}", "description": description, "epilog": epilog}
+    parser = Parser(**names, formatter_class=form, allow_abbrev=False)
     parser.add_argument("--cwd", type=Path, metavar="DIR", help="use this directory")
     return parser
 
 
-def looking_parser(name: str, description: str) -> Parser:
+def looking_parser(name: str, description: str, epilog: str = "") -> Parser:
     """For commands that also work on a team in a database."""
-    parser = subparser(name, description)
+    parser = subparser(name, description, epilog)
     parser.add_argument("--store", metavar="URL", help="the database of the team (default: TEAMCLI_STORE)")
     parser.add_argument("--team", default="", metavar="NAME", help="which team of the database")
     return parser

@@ -13,7 +13,7 @@ from teamcli.cancel import CancelScope
 from teamcli.cli.team import TeamSnapshot, warn
 from teamcli.commands.reports.inbox import Mail, look_into
 from teamcli.commands.reports.log import lead_turn_in
-from teamcli.commands.reports.team import HostState, LeadState, Overview
+from teamcli.commands.reports.team import HostState, LeadStatus, Overview
 from teamcli.config.environment import secret_values
 from teamcli.errors import StateError
 from teamcli.session.watch_client import Snapshots
@@ -54,6 +54,7 @@ class StoredTeam(TeamSnapshot):
         self._viewed = viewed
         self._team = viewed.team
         self._url = url
+        self._has_warned = False
         token = ensure_token(directory.inbox, self._team.uid.encode())
         codec = LineCodec(key_of(token, self._team.key))
         # Without the key, lines are shown as if they were verified; a warning says that they are not.
@@ -74,9 +75,12 @@ class StoredTeam(TeamSnapshot):
         return f"{team}: the lead runs on {self._holders[LEAD]}." if self.is_running else f"{team}: no lead is running."
 
     def overview(self) -> Overview:
-        hosts = {member.name: self._holders.get(member.name, "") for member in self.team.members}
-        hosts[LEAD] = self._holders.get(LEAD, "")
-        states = tuple(HostState(row.name, row.is_alive, row.members) for row in read_hosts(self._team))
+        self._warn_without_key()
+        names = (LEAD, *(member.name for member in self.team.members))
+        hosts = {name: self._holders.get(name, "") for name in names}
+        states = tuple(
+            HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in read_hosts(self._team)
+        )
         return super().overview()._replace(hosts=hosts, host_states=states)
 
     def owner_of_inbox(self, name: str) -> str:
@@ -93,6 +97,7 @@ class StoredTeam(TeamSnapshot):
         PostgresBus(self._team, Fence(self._team), self.directory.inbox).send(message)
 
     def timeline(self) -> Path:
+        self._warn_without_key()
         self._mirror.bring_timeline()
         return super().timeline()
 
@@ -101,6 +106,7 @@ class StoredTeam(TeamSnapshot):
 
     def task_storage(self, only_reads: bool = False) -> TaskStorage:
         if only_reads:
+            self._warn_without_key()
             self._mirror.bring_tasks()
             return TaskFiles(self.directory.tasks, warn, only_reads=True)
         if not self._viewed.has_key:
@@ -108,6 +114,7 @@ class StoredTeam(TeamSnapshot):
         return TaskRows(self._team, Fence(self._team), warn)
 
     def source(self, agent: str, pause: Pause) -> Source:
+        self._warn_without_key()
         return StoredSource(self._mirror, self.directory, agent, pause)
 
     @cached_property
@@ -119,15 +126,16 @@ class StoredTeam(TeamSnapshot):
     def _bus(self) -> FileBus:
         return FileBus(self.directory.inbox, self._team.key)
 
-    def _lead(self) -> LeadState:
+    def _lead(self) -> LeadStatus:
         host = self._holders.get(LEAD)
         if host is None:
-            return LeadState("not running")
+            return LeadStatus("not running")
         turn = lead_turn_in(self._mirror.last_events(host))
-        return LeadState("working" if turn.is_under_way else "idle", turn.at) if turn else LeadState("idle")
+        return LeadStatus("working" if turn.is_under_way else "idle", turn.at) if turn else LeadStatus("idle")
 
     def _warn_without_key(self, effect: str = "nothing here is verified") -> None:
-        if not self._viewed.has_key:
+        if not self._viewed.has_key and not self._has_warned:
+            self._has_warned = True
             warn(f"{effect}: {self._viewed.problem}")
 
 

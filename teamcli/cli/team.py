@@ -20,16 +20,17 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING
 
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.cli.tables import print_table
 from teamcli.commands.reports.inbox import Mail, count_unread, look_into, mail_table
 from teamcli.commands.reports.log import NAME_WIDTH, TimelineLine, TimelineReader, concerns, describe, last_lead_turn
-from teamcli.commands.reports.team import LeadState, Overview
+from teamcli.commands.reports.team import LeadStatus, Overview
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
-from teamcli.storage.files import AppendLog, Json
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.store.location import find_store
 from teamcli.subagents.ledger import read_waiting
@@ -291,15 +292,15 @@ class TeamSnapshot:
         key = load_key(home) if (home / "key").exists() else secrets.token_bytes(KEY_BYTES)
         return FileBus(self.directory.inbox, key)
 
-    def _lead(self) -> LeadState:
+    def _lead(self) -> LeadStatus:
         if self.pid is None:
-            return LeadState("not running")
+            return LeadStatus("not running")
         # The lead is not in the roster: its state follows from the timeline of this run.
         started = self.directory.lock.stat().st_mtime
         turn = last_lead_turn(self.directory.events)
         if turn is None or turn.at < started:
-            return LeadState("idle", started)
-        return LeadState("working" if turn.is_under_way else "idle", turn.at)
+            return LeadStatus("idle", started)
+        return LeadStatus("working" if turn.is_under_way else "idle", turn.at)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.cli.team import TeamSnapshot, warn
 from teamcli.session.follower import Follower
-from teamcli.session.watch_client import Missed, Snapshots, WatchClient
+from teamcli.session.watch_client import Lagged, Snapshots, WatchClient
 from teamcli.session.watch_source import Remark, Source
 from teamcli.ui.signals import SignalReceived, signals_raise
 from teamcli.ui.watch_view import JsonWatchView, PlainWatchView, TerminalWatchView, WatchView
@@ -41,7 +41,7 @@ def _watch(source: Source, follower: Follower, view: WatchView) -> int:
         match item:
             case Snapshots():
                 view.show(follower.begin(item.snapshots))
-            case Missed():
+            case Lagged():
                 view.say(TOO_SLOW)
             case Remark():
                 view.finish()

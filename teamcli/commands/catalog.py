@@ -10,9 +10,9 @@ from teamcli.claude_code.names import BUILT_IN_THERE
 from teamcli.commands import budget, context, cost, diff, display, hooks, jobs, mcp, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, SlashCommand, command
+from teamcli.commands.call_from_file import call
 from teamcli.commands.elsewhere import INSTEAD
 from teamcli.commands.help import help_table, help_text
-from teamcli.commands.written import call
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
 from teamcli.errors import UsageError

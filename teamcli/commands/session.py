@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teamcli.agent.transcript import list_sessions
+from teamcli.agent.transcript_sessions import list_sessions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Job, Leave, Option, command
 from teamcli.commands.reports.sessions import describe_session

@@ -12,7 +12,7 @@ from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Group, Jo
 from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
-from teamcli.commands.reports.team import HostState, LeadState, Overview
+from teamcli.commands.reports.team import HostState, LeadStatus, Overview
 from teamcli.errors import ToolError, UsageError
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, USER, find_name
@@ -39,9 +39,10 @@ def team(session: Session, arguments: str) -> CommandResult:
     if arguments:
         return _save(session, arguments.split())
     lead, meter, manager = session.lead, session.lead.agent.meter, session.team
+    manager.roster.refresh()
     turn = last_lead_turn(session.state.events)
     # Without a model call in this run, the last turn in the timeline belongs to an earlier run.
-    state = LeadState(
+    state = LeadStatus(
         "idle" if lead.is_idle else "working",
         turn.at if turn and meter.turns else None,
         meter.turns,
@@ -60,7 +61,7 @@ def team(session: Session, arguments: str) -> CommandResult:
 def _with_hosts(session: Session, overview: Overview) -> Overview:
     if session.host is None:
         return overview
-    states = tuple(HostState(row.name, row.is_alive, row.members) for row in session.host.rows())
+    states = tuple(HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in session.host.rows())
     return overview._replace(hosts=session.host.holders(), host_states=states)
 
 
@@ -156,6 +157,7 @@ def discard(session: Session, arguments: str) -> CommandResult:
     wanted, sure = _split(session, arguments)
     checkouts = session.team.checkouts.open()
     known = [each.member for each in checkouts_in(checkouts.directory) if checkouts.find(each.member)]
+    known += [each.name for each in session.team.roster.members() if each.remote_branch and each.name not in known]
     name = find_name(wanted, known)
     if name is None:
         raise UsageError(f"'{wanted}' has no checkout; there are: {', '.join(known) or 'none'}")
@@ -169,7 +171,7 @@ def discard(session: Session, arguments: str) -> CommandResult:
         if member is not None and member.is_active:
             session.team.protocols.request_shutdown(USER, name, "its checkout is discarded")
         # The shutdown removes a checkout that has nothing in it.
-        return checkouts.discard(name) if checkouts.find(name) else f"Removed the checkout and branch of '{name}'."
+        return session.team.checkouts.discard(name) or f"Removed the checkout and branch of '{name}'."
 
     try:
         state = str(checkouts.status(name))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
 
 from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
-from teamcli.config.front_matter import Folder
 from teamcli.config.mcp_file import CLAUDE_JSON, MCP_FILE, read_mcp_file, read_users_servers
+from teamcli.config.offers import Offer
 from teamcli.config.plugins import Plugins, find_plugins
 from teamcli.config.project_files import FoundFile, brought_state, find_files, parents_in_repository
 from teamcli.config.project_settings import (
@@ -30,9 +29,8 @@ from teamcli.config.project_settings import (
     setting_digest,
     settings_to_agree,
 )
-from teamcli.config.roles import BUILTIN_ROLES
 from teamcli.config.settings import read_settings_file
-from teamcli.config.skills import SkillsDir
+from teamcli.config.sources import ALL_SOURCES, Sources
 from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_dir
 from teamcli.errors import StateError
 from teamcli.storage.files import Json
@@ -42,61 +40,12 @@ from teamcli.text.escaping import one_line
 from teamcli.text.redaction import register_secrets
 from teamcli.workspace.bounds import TEAM_DIR
 
-DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
 MOST_SETTINGS = 2000
 """Of a file. The user cannot agree to more."""
 LINES_OF_CONTENT, LINE_LENGTH = 30, 160
 LONGEST_SETTING, LONGEST_SERVER = 200, 4000
 _STATE = "state"
 """The name under which the user agrees to state that git brought."""
-
-
-AnyFolder = TypeVar("AnyFolder", Folder, SkillsDir)
-
-
-class Sources(NamedTuple):
-    """Whose configuration counts: the user's, except for `~/.teamcli/settings.json`, which always does, and the
-    project's, in files that are shared and in those that belong to one person."""
-
-    user: bool = True
-    project: bool = True
-    local: bool = True
-
-    def among(self, folders: Iterable[AnyFolder], plugins: Collection[Folder] = ()) -> tuple[AnyFolder, ...]:
-        """Of folders with roles, skills or commands, those that count. Roles that come with teamcli always do, and
-        so do plugins that the command line names."""
-        always = {BUILTIN_ROLES, *(each.path for each in plugins if each.root is None)}
-        return tuple(
-            each for each in folders if each.path in always or (self.user if each.root is None else self.project)
-        )
-
-
-ALL_SOURCES = Sources()
-
-
-class Offer(NamedTuple):
-    """Something in the directory that the user can agree to."""
-
-    id: str
-    """Changes with its content."""
-    title: str
-    details: tuple[str, ...] = ()
-    show_content: Callable[[], list[str]] = list
-    """The beginning of the content, or what changed in it."""
-
-    @property
-    def line(self) -> str:
-        """A summary in one line, safe to print."""
-        more = f" and {len(self.details) - DETAILS_IN_A_LINE} more" if len(self.details) > DETAILS_IN_A_LINE else ""
-        listed = "; ".join(self.details[:DETAILS_IN_A_LINE]) + more
-        return f"{self.title}: {listed}" if listed else self.title
-
-    @property
-    def lines(self) -> list[str]:
-        """All of it, as the question shows it, safe to print."""
-        shown = self.details[:DETAILS_IN_A_QUESTION]
-        more = [f"and {len(self.details) - len(shown)} more"] if len(self.details) > len(shown) else []
-        return [f"  - {self.title}", *(f"      {line}" for line in (*shown, *more, *self.show_content()))]
 
 
 class Project:

@@ -27,7 +27,7 @@ LARGEST_KEPT = 64 * 1024
 """Bytes of a file up to which its content is kept, to show later what changed in it."""
 
 
-class Source(NamedTuple):
+class TrustedSource(NamedTuple):
     """A directory, or a file, that is trusted by its content."""
 
     kind: str
@@ -41,21 +41,21 @@ class Source(NamedTuple):
 
 
 SOURCES = (
-    Source("role", f"{TEAM_DIR}/agents", ".md"),
-    Source("role", ".claude/agents", ".md"),
-    Source("command", f"{TEAM_DIR}/commands", ".md"),
-    Source("command", ".claude/commands", ".md"),
-    Source("skill", f"{TEAM_DIR}/skills", in_groups=True),
-    Source("skill", ".claude/skills", in_groups=True),
-    Source("plugin", ".claude/plugins", in_groups=True),
-    Source("memory", f"{TEAM_DIR}/memory", in_groups=True),
-    Source("members", TEAM_FILE),
+    TrustedSource("role", f"{TEAM_DIR}/agents", ".md"),
+    TrustedSource("role", ".claude/agents", ".md"),
+    TrustedSource("command", f"{TEAM_DIR}/commands", ".md"),
+    TrustedSource("command", ".claude/commands", ".md"),
+    TrustedSource("skill", f"{TEAM_DIR}/skills", in_groups=True),
+    TrustedSource("skill", ".claude/skills", in_groups=True),
+    TrustedSource("plugin", ".claude/plugins", in_groups=True),
+    TrustedSource("memory", f"{TEAM_DIR}/memory", in_groups=True),
+    TrustedSource("members", TEAM_FILE),
 )
 _ALSO_ABOVE = ("role", "command", "skill")
 
 
 class FoundFile(NamedTuple):
-    source: Source
+    source: TrustedSource
     name: str
     """Relative to the project, with slashes."""
     digest: str
@@ -123,7 +123,7 @@ def _is_shared(name: str) -> bool:
     return name in files or name.startswith(folders)
 
 
-def _files_of(root: Path, source: Source, above: str = "") -> Iterator[FoundFile]:
+def _files_of(root: Path, source: TrustedSource, above: str = "") -> Iterator[FoundFile]:
     """`above` is how the project would reach the root, if that is another directory."""
     top = root / source.path
     named = source._replace(path=f"{above}{source.path}")
@@ -147,7 +147,7 @@ def _files_of(root: Path, source: Source, above: str = "") -> Iterator[FoundFile
         yield FoundFile(named, f"{above}{name}", content_digest(f"{above}{name}", content), kept_part(content))
 
 
-def _paths(root: Path, top: Path, source: Source) -> Iterator[tuple[str, bool]]:
+def _paths(root: Path, top: Path, source: TrustedSource) -> Iterator[tuple[str, bool]]:
     """As texts, because creating many Paths takes longer than reading the files; and whether it is a link."""
     for entry in _entries(top):
         if entry.is_dir():

@@ -6,13 +6,26 @@ files apply.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple
 
 from teamcli.config.options import Mode
+from teamcli.config.setting_checks import (
+    each_value,
+    flag,
+    list_of,
+    made_of,
+    mapping,
+    network,
+    number,
+    one_of,
+    or_nothing,
+    pattern,
+    text,
+    whole_number,
+)
 from teamcli.errors import ConfigError
 from teamcli.storage.files import Json, read_json, write_json
 
@@ -205,139 +218,42 @@ class Settings(NamedTuple):
     """Wait for the disk at each step, so that not even a power cut loses anything."""
 
 
-# What each key may hold. By hand: loading pydantic would take as long as everything else at the start.
-
-Check = Callable[[Any, str], Any]
-"""Takes a value and the name of its field. Returns the value for the settings, or raises ValueError."""
-
-
-def _refuse(field: str, wanted: str) -> NoReturn:
-    raise ValueError(f"{field}: should be {wanted}")
-
-
-def _text(value: Any, field: str) -> Any:
-    return value if isinstance(value, str) else _refuse(field, "a text")
-
-
-def _flag(value: Any, field: str) -> Any:
-    return value if isinstance(value, bool) else _refuse(field, "true or false")
-
-
-def _object(value: Any, field: str) -> Any:
-    return value if isinstance(value, dict) else _refuse(field, "an object in braces")
-
-
-def _pattern(value: Any, field: str) -> Any:
-    try:
-        re.compile("" if value == "*" else _text(value, field))
-    except (re.error, OverflowError, RecursionError) as e:
-        _refuse(field, f"a regular expression ({e})")
-    return value
-
-
-def _number(wanted: str, accepts: Callable[[float], bool]) -> Check:
-    def check(value: Any, field: str) -> Any:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and accepts(value) else _refuse(field, f"a number {wanted}")
-
-    return check
-
-
-def _whole(least: int, most: float = float("inf")) -> Check:
-    bounds = f"from {least} up" if most == float("inf") else f"from {least} to {most}"
-
-    def check(value: Any, field: str) -> Any:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        return value if is_whole and least <= value <= most else _refuse(field, f"a whole number {bounds}")
-
-    return check
-
-
-def _one_of(*words: str) -> Check:
-    return lambda value, field: value if value in words else _refuse(field, f"one of {', '.join(words)}")
-
-
-def _or_nothing(check: Check) -> Check:
-    return lambda value, field: None if value is None else check(value, field)
-
-
-def _list_of(check: Check) -> Check:
-    def check_all(value: Any, field: str) -> Any:
-        if not isinstance(value, list):
-            _refuse(field, "a list in brackets")
-        return tuple(check(item, f"{field}.{position}") for position, item in enumerate(value))
-
-    return check_all
-
-
-_HOST = r"(?i)(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*"
-
-
-def _network(value: Any, field: str) -> Any:
-    wanted = "on, off, or a list of host names such as example.org or *.example.org"
-    hosts = value if isinstance(value, list) else [] if value in ("on", "off") else _refuse(field, wanted)
-    if not all(isinstance(host, str) and re.fullmatch(_HOST, host) for host in hosts):
-        _refuse(field, wanted)
-    return tuple(host.lower() for host in value) if isinstance(value, list) else value
-
-
-def _each(check: Check) -> Check:
-    return lambda value, field: {name: check(item, f"{field}.{name}") for name, item in _object(value, field).items()}
-
-
-def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), is_strict: bool = False, **checks: Check) -> Check:
-    """An object with these fields. Unknown keys are ignored, since a file may be written for a newer teamcli. If the
-    object is a bound that people rely on (`is_strict`), an unknown key is an error."""
-
-    def check(value: Any, field: str) -> Any:
-        values = _object(value, field)
-        for name in needed:
-            if name not in values:
-                _refuse(f"{field}.{name}", "given")
-        if is_strict and (unknown := [name for name in values if name not in checks]):
-            _refuse(f"{field}.{unknown[0]}", f"one of {', '.join(checks)}")
-        prefix = f"{field}." if field else ""
-        return kind(**{name: checks[name](item, prefix + name) for name, item in values.items() if name in checks})
-
-    return check
-
-
-_DOLLARS = _number("from 0 up", lambda number: 0 <= number < 1e12)
-_SECONDS = _number("of seconds above 0", lambda number: 0 < number < 1e9)
-_COUNT = _whole(1)
-_TEXTS = _list_of(_text)
-_ALLOWANCE = _made_of(
+_DOLLARS = number("from 0 up", lambda number: 0 <= number < 1e12)
+_SECONDS = number("of seconds above 0", lambda number: 0 < number < 1e9)
+_COUNT = whole_number(1)
+_TEXTS = list_of(text)
+_ALLOWANCE = made_of(
     Allowance,
     is_strict=True,
-    usd=_or_nothing(_DOLLARS),
-    tokens=_or_nothing(_COUNT),
-    calls=_or_nothing(_COUNT),
-    seconds=_or_nothing(_SECONDS),
+    usd=or_nothing(_DOLLARS),
+    tokens=or_nothing(_COUNT),
+    calls=or_nothing(_COUNT),
+    seconds=or_nothing(_SECONDS),
 )
-_HOOK = _made_of(
-    HookCommand, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_SECONDS), raw=_object
+_HOOK = made_of(
+    HookCommand, ("command",), type=one_of("command"), command=text, timeout=or_nothing(_SECONDS), raw=mapping
 )
-_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK), source=_text, plugin=_text)
-_check = _made_of(
+_HOOK_GROUP = made_of(HookGroup, ("hooks",), matcher=pattern, hooks=list_of(_HOOK), source=text, plugin=text)
+_check = made_of(
     Settings,
-    model=_or_nothing(_text),
-    client=_one_of("auto", "direct", "sdk"),
-    platform=_or_nothing(_one_of("bedrock", "vertex", "foundry")),
-    auth_header=_one_of("auto", "bearer", "x-api-key", "both"),
-    permissions=_made_of(PermissionSettings, allow=_TEXTS, ask=_TEXTS, deny=_TEXTS, mode=_or_nothing(_one_of(*Mode))),
-    sandbox=_one_of("auto", "off", "required"),
-    sandbox_network=_network,
+    model=or_nothing(text),
+    client=one_of("auto", "direct", "sdk"),
+    platform=or_nothing(one_of("bedrock", "vertex", "foundry")),
+    auth_header=one_of("auto", "bearer", "x-api-key", "both"),
+    permissions=made_of(PermissionSettings, allow=_TEXTS, ask=_TEXTS, deny=_TEXTS, mode=or_nothing(one_of(*Mode))),
+    sandbox=one_of("auto", "off", "required"),
+    sandbox_network=network,
     sandbox_writable=_TEXTS,
     sandbox_closed=_TEXTS,
-    sandbox_allows_bash=_flag,
+    sandbox_allows_bash=flag,
     max_tokens=_COUNT,
-    context_tokens=_or_nothing(_COUNT),
-    compact_at=_number("above 0 and up to 1", lambda number: 0 < number <= 1),
-    thinking=_or_nothing(_object),
-    prompt_caching=_flag,
-    retry_minutes=_number("of minutes from 0 to 1440", lambda number: 0 <= number <= 1440),
-    retries=_or_nothing(_whole(0, 20)),
-    limits=_made_of(
+    context_tokens=or_nothing(_COUNT),
+    compact_at=number("above 0 and up to 1", lambda number: 0 < number <= 1),
+    thinking=or_nothing(mapping),
+    prompt_caching=flag,
+    retry_minutes=number("of minutes from 0 to 1440", lambda number: 0 <= number <= 1440),
+    retries=or_nothing(whole_number(0, 20)),
+    limits=made_of(
         LimitSettings,
         teammate_turns=_COUNT,
         teammates=_COUNT,
@@ -345,15 +261,15 @@ _check = _made_of(
         wakes=_COUNT,
         shutdown_seconds=_SECONDS,
     ),
-    subagents=_made_of(
+    subagents=made_of(
         SubAgentSettings,
         max_concurrent=_COUNT,
         timeout_seconds=_SECONDS,
         turns=_COUNT,
-        depth=_whole(1, 3),
-        show_output=_flag,
+        depth=whole_number(1, 3),
+        show_output=flag,
     ),
-    budgets=_made_of(
+    budgets=made_of(
         BudgetSettings,
         is_strict=True,
         session=_ALLOWANCE,
@@ -361,25 +277,25 @@ _check = _made_of(
         lead=_ALLOWANCE,
         teammate=_ALLOWANCE,
         subagent=_ALLOWANCE,
-        agents=_each(_ALLOWANCE),
+        agents=each_value(_ALLOWANCE),
     ),
-    max_concurrent_calls=_or_nothing(_COUNT),
+    max_concurrent_calls=or_nothing(_COUNT),
     stuck_after_seconds=_SECONDS,
     lease_seconds=_SECONDS,
-    prices=_each(_made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
-    hooks=_each(_list_of(_HOOK_GROUP)),
-    worktree=_made_of(WorktreeSettings, setup=_or_nothing(_text), gate=_or_nothing(_text)),
-    env=_each(_text),
+    prices=each_value(made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
+    hooks=each_value(list_of(_HOOK_GROUP)),
+    worktree=made_of(WorktreeSettings, setup=or_nothing(text), gate=or_nothing(text)),
+    env=each_value(text),
     additional_directories=_TEXTS,
     hidden_variables=_TEXTS,
-    mcpServers=_object,
+    mcpServers=mapping,
     disabled_mcp_servers=_TEXTS,
-    store=_or_nothing(_text),
-    durable=_flag,
-    vi_mode=_flag,
-    notify=_one_of("off", "bell", "desktop"),
-    shell_output=_one_of("share", "private"),
-    wrap=_one_of("terminal", "words"),
+    store=or_nothing(text),
+    durable=flag,
+    vi_mode=flag,
+    notify=one_of("off", "bell", "desktop"),
+    shell_output=one_of("share", "private"),
+    wrap=one_of("terminal", "words"),
 )
 
 

@@ -111,6 +111,12 @@ class CommandHost:
         with self._lock:
             self._retire_process()
 
+    def rest(self) -> None:
+        """End its processes, unless a command runs. The next one starts them again, with the same files in `/tmp`."""
+        with self._lock:
+            if not self._busy:
+                self._close_process()
+
     def separate(self, environment: Mapping[str, str], named: Iterable[Path]) -> CommandHost:
         """A host for one program, which neither sees the processes of this one nor is seen by them.
 

@@ -26,6 +26,11 @@ class Programs:
         self._writable = tuple(writable)
         self.find = cache(self._find)
 
+    @property
+    def search_path(self) -> str:
+        """A PATH without the directories in which agents could put a program."""
+        return os.pathsep.join(str(path) for path in self._directories if self.is_out_of_reach(path))
+
     def is_out_of_reach(self, path: Path) -> bool:
         """Whether agents can change neither the file at `path` nor a link or directory on the way to it."""
         try:

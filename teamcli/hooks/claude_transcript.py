@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 from teamcli import __version__
 from teamcli.agent.events import Answered, Compacted, Recorded
 from teamcli.agent.hooks import SUBAGENT_STOP, HookEvent
-from teamcli.claude_code.tool_inputs import Call, to_theirs
-from teamcli.claude_code.tool_responses import Result, has_failed, tool_response
+from teamcli.claude_code.tool_inputs import TheirCall, to_theirs
+from teamcli.claude_code.tool_responses import CallResult, has_failed, tool_response
 from teamcli.errors import StateError
 from teamcli.llm.types import Block, Message, Usage
-from teamcli.storage.files import AppendLog, Json, make_private_dir
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import Json, make_private_dir
 from teamcli.text.redaction import redact_value
 
 LEAD = "lead"
@@ -29,7 +30,7 @@ _MOST_OPEN = 64
 """Files at once. There can be any number of sub-agents."""
 
 
-class Session(NamedTuple):
+class SessionInfo(NamedTuple):
     """What the transcripts have to know about a running session."""
 
     id: Callable[[], str]
@@ -57,7 +58,7 @@ class ClaudeTranscripts:
 
     KINDS = (Recorded, Answered, Compacted)
 
-    def __init__(self, directory: Path, session: Session) -> None:
+    def __init__(self, directory: Path, session: SessionInfo) -> None:
         self._directory = directory
         self._session = session
         self._lock = threading.Lock()
@@ -184,7 +185,7 @@ class ClaudeTranscripts:
     def _in_their_words(self, agent: str, block: Block) -> Block:
         if block["type"] != "tool_use":
             return block
-        call: Call = to_theirs(block["name"], block["input"], self._session.root_of(agent))
+        call: TheirCall = to_theirs(block["name"], block["input"], self._session.root_of(agent))
         return {"type": "tool_use", "id": block["id"], "name": call.tool, "input": call.input}
 
     def _user_part(self, agent: str, transcript: _Transcript, block: Block) -> Json:
@@ -204,7 +205,7 @@ class ClaudeTranscripts:
         fields = {"tool_input": given, "tool_response": {"content": content, "is_error": is_error}}
         if has_failed(tool, fields):
             return f"Error: {content.removeprefix('Error: ')}"
-        return tool_response(Result(tool, given, content, self._session.root_of(agent)))
+        return tool_response(CallResult(tool, given, content, self._session.root_of(agent)))
 
     def _git_branch(self) -> str:
         if self._branch is None:

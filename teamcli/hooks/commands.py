@@ -31,8 +31,8 @@ from teamcli.errors import StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import Ended, RunningCommand
-from teamcli.exec.session_lines import SessionLines
-from teamcli.hooks.environment import Start, shell_text
+from teamcli.exec.shell_prelude import SessionLines
+from teamcli.hooks.environment import HookContext, shell_text
 from teamcli.hooks.matching import matcher_of
 from teamcli.hooks.output import HookOutput, Ran, read_output
 from teamcli.hooks.payload import file_of, our_payload, their_payload
@@ -166,7 +166,7 @@ class _Run:
     def _start(self) -> RunningCommand:
         group, ports, event = self._group, self._ports, self._event
         is_claudes = bool(group.source)
-        start = Start(
+        start = HookContext(
             str(ports.root),
             str(event.fields.get("session_id", "")),
             file_of(event),

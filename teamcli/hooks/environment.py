@@ -15,7 +15,7 @@ _SUBSTITUTED = (PROJECT_DIR, PLUGIN_ROOT, PLUGIN_DATA)
 _PLAIN_PATH = re.compile(r"[\w./@+,=-]+")
 
 
-class Start(NamedTuple):
+class HookContext(NamedTuple):
     """What a hook finds when it starts."""
 
     project: str
@@ -47,7 +47,7 @@ class Start(NamedTuple):
         return {name: value for name, value in found.items() if value}
 
 
-def shell_text(hook: HookCommand, start: Start, is_claudes: bool) -> str:
+def shell_text(hook: HookCommand, start: HookContext, is_claudes: bool) -> str:
     """The command for the shell. With `args` it is a program, and the shell interprets nothing."""
     variables = start.variables(is_claudes)
     exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())

@@ -10,8 +10,8 @@ from typing import Any
 from teamcli.agent.hooks import HookEvent
 from teamcli.claude_code.hook_words import their_fields
 from teamcli.claude_code.permission_updates import suggestions
-from teamcli.claude_code.tool_inputs import Call, absolute, to_theirs, updated_to_ours
-from teamcli.claude_code.tool_responses import Result, tool_response
+from teamcli.claude_code.tool_inputs import TheirCall, absolute, to_theirs, updated_to_ours
+from teamcli.claude_code.tool_responses import CallResult, tool_response
 
 Json = dict[str, Any]
 
@@ -83,9 +83,9 @@ def _response(ours: Mapping[str, Any], theirs: Json | str, is_claudes: bool) -> 
     return _joined(theirs, ours) if is_claudes else _joined(ours, theirs)
 
 
-def _result(event: HookEvent, given: Mapping[str, Any], content: str) -> Result:
+def _result(event: HookEvent, given: Mapping[str, Any], content: str) -> CallResult:
     milliseconds = int(event.fields.get("duration_ms", 0))
-    return Result(event.subject, given, content, _root(event), event.original, milliseconds)
+    return CallResult(event.subject, given, content, _root(event), event.original, milliseconds)
 
 
 def _joined(first: Mapping[str, Any], more: Mapping[str, Any]) -> Json:
@@ -93,7 +93,7 @@ def _joined(first: Mapping[str, Any], more: Mapping[str, Any]) -> Json:
     return {**first, **{name: value for name, value in more.items() if name not in first}}
 
 
-def _call_in_theirs(event: HookEvent) -> Call:
+def _call_in_theirs(event: HookEvent) -> TheirCall:
     given = event.fields.get("tool_input")
     call = to_theirs(str(event.fields.get("tool_name", "")), given, _root(event))
     path = call.input.get("file_path")

@@ -38,17 +38,18 @@ def inside_results(content: Sequence[_Block]) -> tuple[_Block, ...] | None:
     if text:
         output = results[-1].get("content", "")
         if isinstance(output, str):
-            output = [{"type": "text", "text": output}] if output.strip() else []  # a blank text block is refused
+            output = [{"type": "text", "text": output}] if output else []  # an empty text block is refused
         results[-1] = {**results[-1], "content": [*output, *map(_framed, text)]}
     # The same objects mean no change. Then the message keeps its cached bytes.
     return None if len(results) == len(content) and all(map(is_, results, content)) else tuple(results)
 
 
 def _harmless(result: _Block) -> _Block:
-    """The same result, without text that looks like our frame."""
+    """The same result, without text that looks like our frame. One that is blank is empty: if text follows later, it
+    could not be a text block."""
     content = result.get("content", "")
     if isinstance(content, str):
-        plain: Any = without_tag(TAG, content)
+        plain: Any = without_tag(TAG, content) if content.strip() else ""
         return result if plain == content else {**result, "content": plain}
     plain = [
         {**block, "text": without_tag(TAG, block["text"])} if block.get("type") == "text" else block

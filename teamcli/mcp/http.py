@@ -11,13 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, LoginNeeded, McpError
 from teamcli.llm.connection import Connection, Connections, Timeouts
+from teamcli.mcp.authorizer import Authorizer
 from teamcli.mcp.handshake import MODERN_VERSION, version_in
 from teamcli.mcp.http_response import (
     EVENT_STREAM,
@@ -51,26 +52,6 @@ _MOST_RESUMPTIONS = 5
 """In a row, without any event."""
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 60.0
 _SESSION = "mcp-session-id"
-
-
-class Authorizer(Protocol):
-    """Gives the tokens of a server. Called in several threads."""
-
-    def token(self) -> str:
-        """Empty if there is none."""
-        ...
-
-    def renew(self, refused: str, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether `token` now gives another one than the one that was `refused`. Never asks the user."""
-        ...
-
-
-class NoAuthorizer:
-    def token(self) -> str:
-        return ""
-
-    def renew(self, refused: str, status: int, headers: Mapping[str, str]) -> bool:
-        return False
 
 
 class HttpTransport:

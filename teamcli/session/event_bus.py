@@ -23,6 +23,7 @@ class EventBus:
     def __init__(self) -> None:
         self._consumers: list[tuple[Consumer, tuple[type[Event], ...]]] = []
         self._by_kind: dict[type[Event], list[Consumer]] = {}
+        self._first: list[tuple[Consumer, tuple[type[Event], ...]]] = []
         self._lock = threading.RLock()  # no consumer sees two events at once; re-entrant, since a consumer may emit
 
     def subscribe(self, consumer: Consumer, *kinds: type[Event]) -> None:
@@ -30,6 +31,11 @@ class EventBus:
         with self._lock:
             self._consumers.append((consumer, kinds))
             self._by_kind = {}
+
+    def subscribe_first(self, consumer: Consumer, *kinds: type[Event]) -> None:
+        """Call `consumer` before an event of these kinds is delivered. It may wait for something, such as a database:
+        other threads deliver their events meanwhile, and may call it, too."""
+        self._first.append((consumer, kinds))
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Stop delivering events. Safe to call from inside the consumer."""
@@ -47,6 +53,12 @@ class EventBus:
     def __call__(self, event: Event) -> None:
         event = redact_value(event)
         kind = type(event)
+        for consumer, kinds in self._first:
+            if kind in kinds:
+                try:
+                    consumer(event)
+                except Exception:  # boundary: a consumer must not be able to stop an agent
+                    logger.exception("%s failed", consumer)
         with self._lock:
             if kind not in self._by_kind:
                 self._by_kind[kind] = [consumer for consumer, kinds in self._consumers if not kinds or kind in kinds]

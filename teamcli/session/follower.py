@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.session.replay import Step
+from teamcli.session.replay import RecordedStep
 from teamcli.session.steps import is_from_outside, steps_of
-from teamcli.session.watching import LAST_STEPS, Snapshot
+from teamcli.session.watching import LAST_STEPS, AgentSnapshot
 from teamcli.storage.tail import ends_line
 
 ALL_STEPS = 1_000_000
@@ -27,10 +27,10 @@ class Follower:
         self._count = count
         self._shown: dict[str, _Shown] = {}
 
-    def begin(self, snapshots: Iterable[Snapshot]) -> list[Event]:
+    def begin(self, snapshots: Iterable[AgentSnapshot]) -> list[Event]:
         """What there is to show at a new beginning: at first the last steps, later those since the last event."""
         is_first = not self._shown
-        past: list[Step] = []
+        past: list[RecordedStep] = []
         current: list[Event] = []
         for snapshot in snapshots:
             shown = self._shown.setdefault(snapshot.agent, _Shown())
@@ -54,7 +54,7 @@ class Follower:
 
 
 class _Taken(NamedTuple):
-    past: list[Step]
+    past: list[RecordedStep]
     current: list[Event]
 
 
@@ -83,11 +83,11 @@ class _Shown:
             case _:
                 self._unrecorded = [*self._unrecorded[-MOST_REMEMBERED:], _key(event)]
 
-    def take_over(self, snapshot: Snapshot, count: int) -> _Taken:
+    def take_over(self, snapshot: AgentSnapshot, count: int) -> _Taken:
         past = snapshot.past(ALL_STEPS, after=self._end) if self._continues_in(snapshot) else snapshot.past(count)
         new = _Unseen(self._streamed, self._unrecorded)
         taken = _Taken(
-            [Step(step.at, event) for step in past for event in new.part_of(step.event)],
+            [RecordedStep(step.at, event) for step in past for event in new.part_of(step.event)],
             [event for each in snapshot.current for event in new.part_of(each)],
         )
         self._end, self._file = snapshot.end, snapshot.file
@@ -96,7 +96,7 @@ class _Shown:
             self.note(event)
         return taken
 
-    def _continues_in(self, snapshot: Snapshot) -> bool:
+    def _continues_in(self, snapshot: AgentSnapshot) -> bool:
         """Whether the transcript is the one of which the beginning was shown."""
         if self._end is None or self._file:
             return self._end is not None and self._file == snapshot.file

@@ -12,7 +12,7 @@ from teamcli.agent.conversation import History, text_block
 from teamcli.agent.hooks import SESSION_END, HookEvent
 from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import FACTS_FRAME, environment_facts
-from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
+from teamcli.agent.transcript_sessions import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_output import BoundedText
 from teamcli.llm.types import Block

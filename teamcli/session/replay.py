@@ -52,13 +52,15 @@ _NOT_STEPS = (events.Recorded, events.ThinkingArrived)
 """They belong to the step before or after them."""
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     at: float
     """Seconds since the epoch; 0 if that is unknown."""
     event: Event
 
 
-def read_steps(agent: str, transcript: Path, end: int, file: str, count: int, after: int | None = None) -> list[Step]:
+def read_steps(
+    agent: str, transcript: Path, end: int, file: str, count: int, after: int | None = None
+) -> list[RecordedStep]:
     """The last steps that are recorded before the offset `end`, at most `count`; with `after`, only those behind it.
 
     Nothing if `transcript` is another file by now. Lines that make no sense are skipped. Of the lead, the steps of its
@@ -126,7 +128,7 @@ def _has_results(row: Json) -> bool:
     return any(block["type"] == "tool_result" for block in _content(row))
 
 
-def _first_of_last(steps: list[Step], count: int) -> int:
+def _first_of_last(steps: list[RecordedStep], count: int) -> int:
     """The index at which the last `count` steps begin."""
     for index in reversed(range(len(steps))):
         count -= not isinstance(steps[index].event, _NOT_STEPS)
@@ -143,11 +145,11 @@ class _Replay:
         self._calls: dict[str, Block] = {}
         """Of the last answer, by id."""
 
-    def steps(self, rows: Iterable[Json]) -> Iterator[Step]:
+    def steps(self, rows: Iterable[Json]) -> Iterator[RecordedStep]:
         for row in rows:
             at = as_number(row.get("ts"))
             try:
-                yield from [Step(at, event) for event in self._events(row)]
+                yield from [RecordedStep(at, event) for event in self._events(row)]
             except Exception:  # boundary: a line that someone has edited must not hide the others
                 logger.warning("a line of the transcript of %s cannot be shown", self._agent, exc_info=True)
 

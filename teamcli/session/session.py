@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import Event, LimitHit, Notice, PermissionDenied, Severity, TurnEnded
+from teamcli.agent.events import LimitHit, Notice, PermissionDenied, Severity, TurnEnded
 from teamcli.agent.hooks import check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -34,7 +34,8 @@ from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
 from teamcli.session.live_policy import LivePolicy
-from teamcli.session.watching import Snapshot, Watching
+from teamcli.session.ports import SubAgentSource, TeamHostPort
+from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -50,7 +51,6 @@ from teamcli.workspace.changes import Changes
 if TYPE_CHECKING:
     from teamcli.session.mcp import McpAccess
     from teamcli.subagents.manager import SubAgentManager
-    from teamcli.team.hosting import OtherHost
 
 EMBEDDED = "embedded"
 OWN_MODEL = "own"
@@ -111,69 +111,6 @@ class RunRecord:
     limits: list[LimitHit] = field(default_factory=list)
 
 
-class SubAgentSource(Protocol):
-    """The sub-agents of the program; what they need is loaded when the first is wanted."""
-
-    @property
-    def existing(self) -> SubAgentManager | None:
-        """None if there were none in this run."""
-
-    def open(self, team: TeammateManager) -> SubAgentManager: ...
-
-    def parent_of(self, agent: str) -> str:
-        """Who started a sub-agent; the name itself for any other agent."""
-
-    def report_lost(self, team: TeammateManager) -> None:
-        """Report background sub-agents that an earlier run left behind to their parents.
-
-        Raises: StateError
-        """
-
-
-class RecordedPort(Protocol):
-    """What a member on another host has recorded."""
-
-    def begin(self) -> Snapshot:
-        """Raises: StateError"""
-
-    def new_steps(self) -> Sequence[Event]:
-        """Those since the last call.
-
-        Raises: StateError
-        """
-
-    def close(self) -> None: ...
-
-
-class HostPort(Protocol):
-    """What runs beside a team in a database."""
-
-    def start(self) -> None: ...
-
-    def close(self) -> None:
-        """After the session's scope was cancelled."""
-
-    def holders(self) -> Mapping[str, str]:
-        """The living host of each agent that has one.
-
-        Raises: StateError
-        """
-
-    def open_recorded(self, agent: str) -> RecordedPort: ...
-
-    def marks_of(self, name: str) -> Mapping[str, Any]:
-        """How far a member that another host runs has read its mail.
-
-        Raises: StateError
-        """
-
-    def rows(self) -> Sequence[OtherHost]:
-        """All hosts, this one among them.
-
-        Raises: StateError
-        """
-
-
 @dataclass(eq=False)
 class Session:
     """Everything about a running team. Built by `app`, and closed by what runs it."""
@@ -199,7 +136,7 @@ class Session:
     """Closes what was opened for this session, in the reverse order."""
     mcp: McpAccess | None = None
     """None if no MCP server is configured."""
-    host: HostPort | None = None
+    host: TeamHostPort | None = None
     """This process as a host of a team on several machines; None for a team in files."""
 
     def __post_init__(self) -> None:

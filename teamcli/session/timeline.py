@@ -27,8 +27,9 @@ class Timeline:
     A thread writes what has gathered for a moment, so that no agent waits for the disk.
     """
 
-    def __init__(self, log: Log, complain: Callable[[str], None]) -> None:
+    def __init__(self, log: Log, complain: Callable[[str], None], gathering_seconds: float = GATHERING_SECONDS) -> None:
         """`complain` is called once if lines cannot be written: agents continue without the timeline."""
+        self._gathering_seconds = gathering_seconds
         self._log = log
         self._complain = complain
         self._has_gap = False
@@ -60,7 +61,7 @@ class Timeline:
         is_open = True
         while is_open:
             rows = [self._rows.get()]
-            self._closing.wait(GATHERING_SECONDS)
+            self._closing.wait(self._gathering_seconds)
             with suppress(Empty):
                 while True:
                     rows.append(self._rows.get_nowait())

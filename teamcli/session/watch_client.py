@@ -11,7 +11,7 @@ from typing import NamedTuple
 from teamcli.agent.events import Event
 from teamcli.errors import StateError
 from teamcli.session.event_codec import decode_event
-from teamcli.session.watching import Snapshot
+from teamcli.session.watching import AgentSnapshot
 from teamcli.storage.files import LARGEST_LINE, VERSION, Json, as_number, decode_line, encode_line
 from teamcli.storage.team_dir import TeamDir
 from teamcli.storage.unix_socket import connect, peer
@@ -24,10 +24,10 @@ _CHUNK = 1 << 16
 class Snapshots(NamedTuple):
     """The agents at one moment: the first, and again after something was missed."""
 
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[AgentSnapshot, ...]
 
 
-class Missed(NamedTuple):
+class Lagged(NamedTuple):
     """This watcher was too slow; new snapshots follow."""
 
 
@@ -67,7 +67,7 @@ class WatchClient:
     def close(self) -> None:
         self._connection.close()
 
-    def read(self) -> list[Event | Snapshots | Missed] | None:
+    def read(self) -> list[Event | Snapshots | Lagged] | None:
         """What has arrived; None if the other end has gone.
 
         Raises: StateError, if it refuses
@@ -86,7 +86,7 @@ class WatchClient:
         values = (value for line in lines if (value := decode_line(line)) is not None)
         return [item for value in values if (item := self._item(value)) is not None]
 
-    def _item(self, value: Json) -> Event | Snapshots | Missed | None:
+    def _item(self, value: Json) -> Event | Snapshots | Lagged | None:
         """None for what this version does not know."""
         match value.get("kind"):
             case "event":
@@ -94,12 +94,12 @@ class WatchClient:
             case "snapshots":
                 return Snapshots(tuple(self._snapshots(value)))
             case "missed":
-                return Missed()
+                return Lagged()
             case "error":
                 raise StateError(f"the running teamcli refuses: {value.get('text')}")
         return None
 
-    def _snapshots(self, value: Json) -> Iterator[Snapshot]:
+    def _snapshots(self, value: Json) -> Iterator[AgentSnapshot]:
         given = value.get("snapshots")
         for each in given if isinstance(given, list) else []:
             if isinstance(each, dict) and is_address(agent := str(each.get("agent"))):
@@ -107,4 +107,4 @@ class WatchClient:
                 events = map(decode_event, current if isinstance(current, list) else [])
                 path = Path(self._transcripts, f"{agent}.jsonl")
                 end, file = int(as_number(each.get("end"))), str(each.get("file"))
-                yield Snapshot(agent, path, end, file, tuple(event for event in events if event is not None))
+                yield AgentSnapshot(agent, path, end, file, tuple(event for event in events if event is not None))

@@ -19,7 +19,7 @@ from typing import get_args
 from teamcli.agent.events import Event, StillArriving
 from teamcli.session.event_bus import EventBus
 from teamcli.session.event_codec import encode_event
-from teamcli.session.watching import Snapshot, Watching
+from teamcli.session.watching import AgentSnapshot, Watching
 from teamcli.storage.files import VERSION, Json, decode_line, encode_line
 from teamcli.storage.unix_socket import is_closed
 from teamcli.team.message import is_address
@@ -89,7 +89,7 @@ class _Watcher(threading.Thread):
         self._all_names = names
         self._agent = ""
         self._changed = threading.Condition()
-        self._queue: deque[Event | list[Snapshot]] = deque()
+        self._queue: deque[Event | list[AgentSnapshot]] = deque()
         self._waiting_characters = 0
         self._is_behind = False
         """It reads too slowly: it gets snapshots instead of what it has missed."""
@@ -140,7 +140,7 @@ class _Watcher(threading.Thread):
     def _begin(self) -> None:
         self._watching.watch_all(lambda: [self._agent] if self._agent else self._all_names(), self._take_over)
 
-    def _take_over(self, snapshots: list[Snapshot]) -> None:
+    def _take_over(self, snapshots: list[AgentSnapshot]) -> None:
         with self._changed:
             self._queue.clear()
             self._queue.append(snapshots)
@@ -161,7 +161,7 @@ class _Watcher(threading.Thread):
                 self._queue.clear()
             self._changed.notify()
 
-    def _next(self) -> list[Event | list[Snapshot]] | None:
+    def _next(self) -> list[Event | list[AgentSnapshot]] | None:
         """What is waiting; an empty list if the watcher has missed something, None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._is_behind or self._is_ending)
@@ -204,7 +204,7 @@ def _size(event: Event) -> int:
     return 100 + sum(len(field) for field in event if isinstance(field, str))
 
 
-def _line_if_possible(item: Event | list[Snapshot]) -> bytes:
+def _line_if_possible(item: Event | list[AgentSnapshot]) -> bytes:
     try:
         return _line(item)
     except (TypeError, ValueError, RecursionError):  # such as the input of a call that is nested too deeply
@@ -213,12 +213,12 @@ def _line_if_possible(item: Event | list[Snapshot]) -> bytes:
         return _line([each._replace(current=()) for each in item]) if isinstance(item, list) else b""
 
 
-def _line(item: Event | list[Snapshot]) -> bytes:
+def _line(item: Event | list[AgentSnapshot]) -> bytes:
     if isinstance(item, list):
         return encode_line({"kind": "snapshots", "snapshots": [_snapshot(each) for each in item]})
     return encode_line({"kind": "event", **encode_event(item)})
 
 
-def _snapshot(snapshot: Snapshot) -> Json:
+def _snapshot(snapshot: AgentSnapshot) -> Json:
     current = [encode_event(event) for event in snapshot.current]
     return {"agent": snapshot.agent, "end": snapshot.end, "file": snapshot.file, "current": current}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Event
-from teamcli.session.watch_client import Missed, Snapshots, WatchClient
-from teamcli.session.watching import Snapshot
+from teamcli.session.watch_client import Lagged, Snapshots, WatchClient
+from teamcli.session.watching import AgentSnapshot
 from teamcli.storage.tail import file_identity
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.team.message import LEAD
@@ -24,7 +24,7 @@ class Remark(NamedTuple):
     text: str
 
 
-Item = Event | Snapshots | Missed | Remark
+Item = Event | Snapshots | Lagged | Remark
 Pause = Callable[[WatchClient | None], None]
 """Waits until the client has something to read; without one, a moment."""
 
@@ -96,15 +96,15 @@ class TeamSource:
             yield Snapshots(tuple(self._recorded()))
             self._pause(None)
 
-    def _recorded(self) -> Iterator[Snapshot]:
+    def _recorded(self) -> Iterator[AgentSnapshot]:
         return recorded(self._state, self._agent)
 
 
-def recorded(state: TeamDir, agent: str) -> Iterator[Snapshot]:
+def recorded(state: TeamDir, agent: str) -> Iterator[AgentSnapshot]:
     """What an agent has recorded, or everyone."""
     for name in [agent] if agent else team_names(state):
         path = state.transcripts / f"{name}.jsonl"
-        yield Snapshot(name, path, *file_identity(path))
+        yield AgentSnapshot(name, path, *file_identity(path))
 
 
 def team_names(state: TeamDir) -> list[str]:

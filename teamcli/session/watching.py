@@ -21,7 +21,7 @@ from teamcli.storage.team_dir import TeamDir
 from teamcli.team.message import is_subagent
 
 if TYPE_CHECKING:
-    from teamcli.session.replay import Step
+    from teamcli.session.replay import RecordedStep
 
 LAST_STEPS = 200
 MOST_EVENTS = 500
@@ -32,7 +32,7 @@ MOST_OUTPUT = 8_000
 """Characters kept of the output of a running command."""
 
 
-class Snapshot(NamedTuple):
+class AgentSnapshot(NamedTuple):
     """One agent at one moment. Events that the bus delivers after that moment continue it."""
 
     agent: str
@@ -44,7 +44,7 @@ class Snapshot(NamedTuple):
     current: tuple[Event, ...] = ()
     """What the bus has delivered since then, and no line of the transcript before `end` says."""
 
-    def past(self, count: int = LAST_STEPS, after: int | None = None) -> list[Step]:
+    def past(self, count: int = LAST_STEPS, after: int | None = None) -> list[RecordedStep]:
         """The last recorded steps, at most `count` of them; with `after`, only those behind that offset."""
         from teamcli.session.replay import read_steps
 
@@ -105,7 +105,7 @@ class Watching:
         with self._bus.held():
             self._agents[agent] = _UnderWay(end)
 
-    def watch(self, agent: str, begin: Callable[[Snapshot], object]) -> None:
+    def watch(self, agent: str, begin: Callable[[AgentSnapshot], object]) -> None:
         """Call `begin` with a snapshot, at a moment at which no event is delivered.
 
         A consumer of the bus that queues the snapshot there finds every later event behind it and every earlier event
@@ -114,21 +114,21 @@ class Watching:
         with self._bus.held():
             begin(self._snapshot(agent))
 
-    def watch_all(self, names: Callable[[], list[str]], begin: Callable[[list[Snapshot]], object]) -> None:
+    def watch_all(self, names: Callable[[], list[str]], begin: Callable[[list[AgentSnapshot]], object]) -> None:
         """The same for several agents at one moment. `names` is called at that moment."""
         with self._bus.held():
             begin([self._snapshot(name) for name in names()])
 
-    def _snapshot(self, agent: str) -> Snapshot:
+    def _snapshot(self, agent: str) -> AgentSnapshot:
         state = self._state
         path = (state.subagent_transcripts if is_subagent(agent) else state.transcripts) / f"{agent}.jsonl"
         size, file = file_identity(path)
         under_way = self._agents.get(agent)
         if under_way is None:
-            return Snapshot(agent, path, size, file)
+            return AgentSnapshot(agent, path, size, file)
         # A file that is shorter is new: the agent is about to open it.
         end = size if under_way.end is None else under_way.end if under_way.end <= size else 0
-        return Snapshot(agent, path, end, file, tuple(under_way.all()))
+        return AgentSnapshot(agent, path, end, file, tuple(under_way.all()))
 
 
 class _UnderWay:

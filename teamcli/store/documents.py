@@ -27,6 +27,8 @@ FILE, FILE64, ORIGINAL, LINES, STATE, ARCHIVES, TRANSCRIPTS, TOKEN = (
     "transcripts:",
     "token",
 )
+_LARGEST = 300_000_000
+"""The largest file that is imported, in base64."""
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.:-]{0,150}"
 _PATH = re.compile(
     rf"(events\.jsonl|config\.json\.bad-\d+|subagents\.json|(inbox|inbox/archive|tasks|transcripts|transcripts/(archive|subagents))/{_NAME})"
@@ -48,8 +50,9 @@ class Documents:
     def read(self, cursor: Cursor[Any], kind: str) -> dict[str, str]:
         """All of a kind, by the rest of their names."""
         cursor.execute(
-            "select name, body, sig from document where team = %s and starts_with(name, %s) order by name",
-            (self._team.id, kind),
+            "select name, body, sig from document where team = %s and starts_with(name, %s)"
+            " and octet_length(body) < %s order by name",
+            (self._team.id, kind, _LARGEST),
         )
         return {
             name[len(kind) :]: body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.storage.files import VERSION, Json, encode_json
 from teamcli.store.line_text import decode_object
 from teamcli.team.inbox_state import Position

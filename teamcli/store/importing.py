@@ -190,8 +190,8 @@ class Import:
         base = _base(path, position, state)
         places: dict[str, Any] = {"base": base, "position": position.to_mark()}
         cursor.execute(
-            "insert into inbox (team, name, tail, incarnation) values (%s, %s, 0, %s)",
-            (self._team.id, name, state.incarnation),
+            "insert into inbox (team, name, tail, incarnation, sig) values (%s, %s, 0, %s, %s)",
+            (self._team.id, name, state.incarnation, self._team.sign("inbox", name, state.incarnation)),
         )
         ids: set[str] = set()
         start = -sum(_room(each) for each in archive.values())
@@ -269,11 +269,14 @@ class Import:
         self._progress("timeline")
         path, oddities = self._source.events, Oddities({})
         if path.exists():
-            columns = "(team, host, seq, entry) values (%s, %s, %s, %s)"
-            rows = (
-                (self._team.id, IMPORTED_HOST, line.number, text_of(line.line)) for line in lines_of(path, oddities)
-            )
-            _insert(cursor, f"event {columns}", rows)
+
+            def row(line: NumberedLine) -> tuple[Any, ...]:
+                entry = text_of(line.line)
+                signature = self._team.sign("event", IMPORTED_HOST, line.number, entry)
+                return self._team.id, IMPORTED_HOST, line.number, entry, signature
+
+            columns = "(team, host, seq, entry, sig) values (%s, %s, %s, %s, %s)"
+            _insert(cursor, f"event {columns}", map(row, lines_of(path, oddities)))
             self._put_oddities(cursor, path, "event", oddities)
 
     def _put_oddities(self, cursor: Cursor[Any], path: Path, key: str, oddities: Oddities) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -138,6 +139,8 @@ def missing_key(home: Path, uid: str, created_on: str) -> str:
     name = path.relative_to(home.parent)
     source = f"{created_on or 'HOST'}:{name}"
     where = f"from {created_on}" if created_on else "from a machine that has it"
+    with suppress(StateError):
+        make_private_dir(path.parent)  # scp makes none
     return f"this machine does not have the key of the team: copy {path} {where} (scp {source} {path})"
 
 

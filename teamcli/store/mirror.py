@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.conversation import Marks, add_marks
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.storage.files import (
     PRIVATE_DIR,
     Json,
@@ -287,9 +287,10 @@ class Mirror:
         """The new ones of a host, with a time that never goes back."""
         latest = 0.0
         while rows := self._rows.events(host, self._timeline.get(host, 0)):
-            self._timeline[host] = rows[-1][0] + 1
-            for seq, entry in rows:
-                latest = max(latest, as_number((decode_line(entry.encode()) or {}).get("ts")))
+            self._timeline[host] = rows[-1].seq + 1
+            for seq, entry, is_signed in rows:
+                if is_signed:  # else its time could move all that follow
+                    latest = max(latest, as_number((decode_line(entry.encode()) or {}).get("ts")))
                 yield latest, host, seq, entry
 
     @property

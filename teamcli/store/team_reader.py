@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.errors import TeamError
-from teamcli.storage.files import LARGEST_LINE
+from teamcli.storage.files import encode_line
 from teamcli.store.documents import ARCHIVES, ORIGINAL, STATE, TRANSCRIPTS, Documents
 from teamcli.store.line_text import Oddities, decode_object
+from teamcli.store.row_limits import LARGEST_ROW, bounded
 from teamcli.tasks.task_file import LARGEST_ID
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from teamcli.store.postgres.team_rows import Team
 
 BATCH = 500
+UNVERIFIED = "unverified"
+"""Marks an event that someone without the team's key may have written."""
 # As `select distinct` would, without reading all rows.
 _HOSTS = """
 with recursive found (host) as (
@@ -61,6 +64,12 @@ class Line(NamedTuple):
     is_signed: bool
 
 
+class EventRow(NamedTuple):
+    seq: int
+    entry: str
+    is_signed: bool
+
+
 class TeamReader:
     """Each method is one transaction. All raise StateError."""
 
@@ -77,16 +86,21 @@ class TeamReader:
 
     def read_roster(self, cursor: Cursor[Any]) -> TeamConfig:
         """In a transaction of the caller."""
-        cursor.execute("select doc from team where id = %s", (self._team.id,))
+        cursor.execute(f"select {bounded('doc')} from team where id = %s".encode(), (self._team.id,))
         row = cursor.fetchone()
-        rest = decode_object(row[0]) if row else {}
+        rest = decode_object(row[0] or "") if row else {}
         members = self._parsed(cursor, "member", "name", Member.from_dict)
         requests = self._parsed(cursor, "request", "id", Request.from_dict)
         name = rest.pop("team_name", TEAM_NAME)
         return TeamConfig(name, members, requests, rest)
 
     def _parsed(self, cursor: Cursor[Any], table: str, key: str, parse: Callable[[object], Any]) -> tuple[Any, ...]:
-        cursor.execute(f"select {key}, version, doc, sig from {table} where team = %s order by place", (self._team.id,))
+        # Of what was removed, a row without a document is left.
+        cursor.execute(
+            f"select {key}, version, {bounded('doc')}, sig from {table}"
+            " where team = %s and doc <> '' order by place".encode(),
+            (self._team.id,),
+        )
         found = []
         for name, version, doc, sig in cursor.fetchall():
             try:
@@ -98,7 +112,7 @@ class TeamReader:
 
     def tasks(self) -> tuple[list[tuple[int, int, str]], int]:
         """Number, version and document of each, and the highest number ever used."""
-        rows = self._fetch("select id, version, doc, sig from task where team = %(team)s order by id")
+        rows = self._fetch(f"select id, version, {bounded('doc')}, sig from task where team = %(team)s order by id")
         good = [
             (id, version, doc)
             for id, version, doc, sig in rows
@@ -115,7 +129,7 @@ class TeamReader:
         return self._fetch(
             "select pos, body from message where team = %(team)s and inbox = %(name)s"
             " and pos >= %(start)s and pos < %(end)s and octet_length(body) < %(most)s order by pos limit %(limit)s",
-            most=LARGEST_LINE,
+            most=LARGEST_ROW,
             name=name,
             start=start,
             end=end,
@@ -131,14 +145,16 @@ class TeamReader:
         agents, incarnations, nexts = (list(column) for column in zip(*after, strict=True)) if after else ([], [], [])
         limit = max(20, BATCH // (len(after) or 1))
         values = {"agents": agents, "incarnations": incarnations, "nexts": nexts}
-        rows = self._fetch(_NEW_LINES, **values, limit=limit, most=LARGEST_LINE)
+        rows = self._fetch(_NEW_LINES, **values, limit=limit, most=LARGEST_ROW)
         return [self._line(*row) for row in rows]
 
     def marked_lines(self, agent: str, incarnation: int) -> list[str]:
         """The lines of a conversation that may have marks."""
         rows = self._fetch(
             "select seq, epoch, entry, sig from transcript where team = %(team)s and agent = %(agent)s"
-            " and incarnation = %(incarnation)s and position('\"marks\"' in entry) > 0 order by seq",
+            " and incarnation = %(incarnation)s and octet_length(entry) < %(most)s"
+            " and position('\"marks\"' in entry) > 0 order by seq",
+            most=LARGEST_ROW,
             agent=agent,
             incarnation=incarnation,
         )
@@ -149,24 +165,35 @@ class TeamReader:
         """The hosts that have written to the timeline."""
         return [host for (host,) in self._fetch(_HOSTS)]
 
-    def events(self, host: str, start: int) -> list[tuple[int, str]]:
-        return self._fetch(
-            "select seq, entry from event where team = %(team)s and host = %(host)s and seq >= %(start)s"
+    def events(self, host: str, start: int) -> list[EventRow]:
+        """The next ones of a host. What is not signed is marked: it must not look like what a host has written."""
+        rows = self._fetch(
+            "select seq, entry, sig from event where team = %(team)s and host = %(host)s and seq >= %(start)s"
             " and octet_length(entry) < %(most)s order by seq limit %(limit)s",
-            most=LARGEST_LINE,
+            most=LARGEST_ROW,
             host=host,
             start=start,
             limit=BATCH,
         )
+        return [self._event(host, *row) for row in rows]
 
     def last_events(self, host: str) -> list[str]:
-        """The newest ones, the last one first."""
+        """The newest ones that are signed, the last one first."""
         rows = self._fetch(
-            "select entry from event where team = %(team)s and host = %(host)s order by seq desc limit %(limit)s",
+            "select seq, entry, sig from event where team = %(team)s and host = %(host)s"
+            " and octet_length(entry) < %(most)s order by seq desc limit %(limit)s",
+            most=LARGEST_ROW,
             host=host,
             limit=BATCH,
         )
-        return [entry for (entry,) in rows]
+        return [event.entry for event in (self._event(host, *row) for row in rows) if event.is_signed]
+
+    def _event(self, host: str, seq: int, entry: str, sig: str) -> EventRow:
+        if not self._has_key or self._team.is_signed(sig, "event", host, seq, entry):
+            return EventRow(seq, entry, True)
+        self._note("event", "events that are not signed with the team's key are marked as unverified")
+        marked = {**decode_object(entry), UNVERIFIED: True}
+        return EventRow(seq, encode_line(marked)[:-1].decode(), False)
 
     def oddities(self) -> dict[str, Oddities]:
         return self._team.database.run(self._documents.oddities)
@@ -188,9 +215,14 @@ class TeamReader:
         return self._team.database.run(lambda cursor: list(self._documents.files(cursor)))
 
     def note_bad(self, table: str) -> None:
+        self._note(
+            table, f"rows of the table '{table}' are left out: they are damaged, or not signed with the team's key"
+        )
+
+    def _note(self, table: str, problem: str) -> None:
         if table not in self._warned:
             self._warned.add(table)
-            self._warn(f"rows of the table '{table}' are left out: they are damaged, or not signed with the team's key")
+            self._warn(problem)
 
     def _objects(self, kind: str) -> dict[str, Any]:
         return self._team.database.run(lambda cursor: self._documents.objects(cursor, kind))
@@ -206,8 +238,10 @@ class TeamReader:
         is_signed = self._is_signed("transcript", sig, agent, incarnation, seq, epoch, entry)
         return Line(agent, incarnation, seq, entry, is_signed)
 
-    def _is_signed(self, table: str, signature: str, *parts: str | int) -> bool:
-        is_signed = not self._has_key or self._team.is_signed(signature, table, *parts)
+    def _is_signed(self, table: str, signature: str, *parts: str | int | None) -> bool:
+        """A part that is None was too large to be fetched."""
+        known = [part for part in parts if part is not None]
+        is_signed = len(known) == len(parts) and (not self._has_key or self._team.is_signed(signature, table, *known))
         if not is_signed:
             self.note_bad(table)
         return is_signed

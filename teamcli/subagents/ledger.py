@@ -4,8 +4,9 @@ the user, for `teamcli team` in another shell."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from teamcli.errors import StateError
 from teamcli.storage.files import VERSION, Json, as_number, read_json, write_json
@@ -19,6 +20,21 @@ class LedgerEntry(NamedTuple):
     description: str
     began: float
     by_user: bool = False
+
+    @classmethod
+    def from_row(cls, row: Json) -> LedgerEntry:
+        id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
+        return cls(id, parent, description, as_number(row.get("began")), row.get("by_user") is True)
+
+
+class SharedLedger(Protocol):
+    """Where other hosts find what this one has not reported, if it dies. All methods raise StateError."""
+
+    def keep(self, rows: Sequence[Json]) -> None:
+        """All that this host has not reported."""
+
+    def take_left(self, parents: Collection[str], report: Callable[[Iterable[Json]], None]) -> None:
+        """Report what earlier hosts have left of these parents, which run here now. What was reported is removed."""
 
 
 class Waiting(NamedTuple):
@@ -39,18 +55,18 @@ def read_waiting(path: Path) -> tuple[Waiting, ...]:
 
 
 class Ledger:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shared: SharedLedger | None = None) -> None:
+        """`shared` if other hosts may continue the work of the parents."""
         self._path = path
+        self._shared = shared
         self._lock = threading.Lock()
         self._entries: dict[str, LedgerEntry] = {}
         self._waiting: dict[str, Waiting] = {}
         self.problem = ""
         """Why nothing is known about an earlier run."""
         try:
-            for row in _rows(path, "running"):
-                id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
-                began, by_user = as_number(row.get("began")), row.get("by_user") is True
-                self._entries[id] = LedgerEntry(id, parent, description, began, by_user)
+            for entry in map(LedgerEntry.from_row, _rows(path, "running")):
+                self._entries[entry.id] = entry
         except StateError as e:
             self.problem = str(e)
 
@@ -88,6 +104,8 @@ class Ledger:
         rows = [entry._asdict() for entry in entries.values()]
         waiting = [entry._asdict() for entry in self._waiting.values()]
         write_json(self._path, {"v": VERSION, "running": rows, "waiting": waiting})
+        if self._shared is not None and entries != self._entries:
+            self._shared.keep(rows)
         self._entries = entries  # only now: what is not on disk does not count
 
 

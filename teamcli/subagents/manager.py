@@ -13,8 +13,9 @@ from teamcli.agent.events import Emit
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope, is_awaited_within
 from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.storage.files import Json
 from teamcli.subagents.describe import describe, describe_whole
-from teamcli.subagents.ledger import Ledger, Waiting
+from teamcli.subagents.ledger import Ledger, LedgerEntry, Waiting
 from teamcli.subagents.registry import SubAgentRegistry
 from teamcli.subagents.runner import Limits, Parent, ParentTeam, SubAgentRunner
 from teamcli.subagents.snapshot import Snapshot, State
@@ -219,6 +220,13 @@ class SubAgentManager:
         Raises: StateError
         """
         self._runner.report_lost(self._transcripts)
+
+    def report_left(self, rows: Iterable[Json]) -> None:
+        """Report to their parents those that another host ran.
+
+        Raises: StateError
+        """
+        self._runner.report_left(map(LedgerEntry.from_row, rows))
 
     def close(self) -> None:
         """Wait for their threads, which the program's scope has stopped."""

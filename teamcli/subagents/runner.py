@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,7 +18,7 @@ from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Emit, Notice, Outcome, Severity, StatusChanged, TurnEnded
 from teamcli.agent.hooks import SUBAGENT_START, HookEvent, hook_note
 from teamcli.agent.loop import Agent, run_turn
-from teamcli.agent.tool_calls import cut_middle
+from teamcli.agent.pending_call import cut_middle
 from teamcli.cancel import CancelScope, awaited_in
 from teamcli.errors import Cancelled, StateError, TeamcliError
 from teamcli.llm.types import Block
@@ -29,9 +29,11 @@ from teamcli.subagents.snapshot import AgentEvent, EventKind, State
 from teamcli.subagents.subagent import BuiltAgent, Ending, SubAgent
 from teamcli.subagents.updates import SnapshotListeners, Updates
 from teamcli.team.message import LEAD, Message, MessageType, message_id
+from teamcli.team.teammate import HANDED_OVER
 
 logger = logging.getLogger(__name__)
 
+LEFT_BEHIND = "ended with the host that ran it, before it had finished"
 REPORT_LIMIT = 50_000
 """Characters of a final text in a message; an inbox line holds at most 256 KB."""
 
@@ -142,6 +144,14 @@ class SubAgentRunner:
                 self._team.post(_report(entry, _recorded_ending(transcripts / f"{entry.id}.jsonl")), once=True)
             self.ledger.remove(entry.id)
 
+    def report_left(self, entries: Iterable[LedgerEntry]) -> None:
+        """The hosts that ran these for agents that run here now are gone, or have handed those over.
+
+        Raises: StateError
+        """
+        for entry in entries:
+            self._team.post(_report(entry, Ending(State.CANCELLED, "", LEFT_BEHIND)), once=True)
+
     def emit_state(self, sub: SubAgent) -> None:
         details = {"parent": sub.parent, "description": sub.name, "background": sub.is_background}
         error = {"error": sub.ending.error} if sub.ending and sub.ending.error else {}
@@ -179,7 +189,8 @@ class SubAgentRunner:
                 built.agent.conversation.note({"kind": "end", **ending._asdict()})
                 if sub.is_background and not parent_scope.cancelled:
                     self._team.post(_report(_ledger_entry(sub), ending, sub.stopped_by_user))
-                self.ledger.remove(sub.id)
+                if parent_scope.reason != HANDED_OVER:  # else the next host of its parent reports it as lost
+                    self.ledger.remove(sub.id)
         except TeamcliError as e:  # for example a full disk; a later start tries again
             self._warn(sub.id, f"The end of {sub.id} could not be reported to {sub.parent}: {e}")
         finally:

@@ -25,6 +25,10 @@ from teamcli.tasks.task_file import LARGEST_ID, Damaged, Signature, StoredTask, 
 _LOCK = ".lock"
 _LOCK_BYTES = 64
 _TICK_NS = 50_000_000
+_UNFINISHED_NS = 200_000_000
+"""A file that was changed this recently may not be complete: many editors write in place."""
+_UNFINISHED_SECONDS = 1.0
+"""How long all unfinished files are waited for. A program may write to one without end."""
 T = TypeVar("T")
 
 
@@ -278,13 +282,31 @@ class TaskFiles(TaskStorage):
             with self._locked():
                 self._set_aside(ids)
             return
+        deadline = time.monotonic() + _UNFINISHED_SECONDS
         for id in ids:
             try:  # again, under the lock: another process may have replaced it
-                stored = read_task(self._path(id), id, (0, 0, 0, 0))
+                stored = self._read_finished(id, deadline)
             except Damaged as e:
                 self._rename(self._path(id), str(e))
             else:
                 self._stored.update({id: stored} if stored else {})
+
+    def _read_finished(self, id: int, deadline: float) -> StoredTask | None:
+        """Raises: Damaged"""
+        path = self._path(id)
+        while True:
+            try:
+                return read_task(path, id, (0, 0, 0, 0))
+            except Damaged:
+                if not self._may_be_unfinished(path) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
+
+    def _may_be_unfinished(self, path: Path) -> bool:
+        try:
+            return 0 <= time.time_ns() - path.lstat().st_mtime_ns < _UNFINISHED_NS
+        except OSError:  # it is gone
+            return False
 
     def _rename(self, path: Path, problem: str) -> None:
         if self._only_reads:

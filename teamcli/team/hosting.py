@@ -9,15 +9,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
+from zlib import crc32
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import LeaseLost, TeamcliError
-from teamcli.team.manager import ANY_HOST, TeammateManager
+from teamcli.errors import LeaseLost, StateError, TeamcliError
+from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
 from teamcli.team.roster import Member
+from teamcli.team.roster_file import ANY_HOST
 from teamcli.team.teammate import Teammate
 from teamcli.text.tags import tagged
 
@@ -27,10 +29,14 @@ DRAIN_LOOK_SECONDS = 0.5
 CLOSING_SECONDS = 2.0
 RETRY_SECONDS = 30.0
 """After this time, a host tries again to run a member that it could not run."""
+LEFT_SECONDS = 0.5
+"""After this time, a host takes a member that it has left to another one and that is still free."""
 MOVED = (
-    "You run on the host '{host}' now; '{earlier}' is gone or has handed you over. Your checkout starts at the last"
-    " commit of your branch that was pushed: look at what is there before you continue."
+    "You run on the host '{host}' now; '{earlier}' is gone or has handed you over. Commands that you had in the"
+    " background there have ended. Your checkout starts at the last commit of your branch that was pushed: look at what"
+    " is there before you continue."
 )
+LOST = "'{host}' was frozen or cut off for too long: another host runs {name} now, and nothing more is written here."
 logger = logging.getLogger(__name__)
 
 
@@ -48,6 +54,12 @@ class OtherHost(Protocol):
 
     @property
     def members(self) -> int: ...
+
+    @property
+    def silent_seconds(self) -> float: ...
+
+    @property
+    def has_lead(self) -> bool: ...
 
 
 class LeasePort(Protocol):
@@ -69,26 +81,37 @@ class LeasePort(Protocol):
 
     def give_up(self, agent: str) -> None: ...
 
-    def holders(self) -> Mapping[str, str]:
-        """The living host of each agent that has one."""
+    def free(self) -> Collection[str]:
+        """The members that no living host runs."""
 
     def hosts(self) -> Sequence[OtherHost]: ...
 
 
 class Hosting:
-    def __init__(self, team: TeammateManager, leases: LeasePort, cancel: CancelScope, has_lead: bool) -> None:
-        """`has_lead`: the lead is here, and with it all members that were asked for no host."""
+    def __init__(
+        self,
+        team: TeammateManager,
+        leases: LeasePort,
+        cancel: CancelScope,
+        has_lead: bool,
+        on_running: Callable[[str], None],
+    ) -> None:
+        """`has_lead`: the lead is here, and with it all members that were asked for no host. `on_running` is called
+        when a member that was taken runs: orders to it may have come before."""
         self._team = team
         self._leases = leases
         self.name = leases.name
         """Of this host."""
         self._cancel = cancel
         self._has_lead = has_lead
+        self._on_running = on_running
         self._is_leaving = False
         self._failed_at: dict[str, float] = {}
         """When members could not be run here."""
         self._stuck: set[str] = set()
         """Members that are taken and do not run."""
+        self._left: frozenset[str] = frozenset()
+        """Free members that were left to other hosts at the last look."""
         self._wakes = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hosting", daemon=True)
 
@@ -101,12 +124,16 @@ class Hosting:
         self._wakes.set()
 
     def lost(self, names: Sequence[str]) -> None:
-        """Other hosts run these now: end them here, without a trace."""
-        ended = [teammate for name in names if (teammate := self._end(name))]
-        # Afterwards nothing knows any more that they must not write.
+        """Other hosts run these now: end them here, without a trace in their conversations."""
+        ended = [teammate for name in names if (teammate := self._team.agents.remove(name))]
+        for teammate in ended:
+            teammate.hand_over(at_once=True)
+        # After this, nothing remembers that they must not write.
         deadline = time.monotonic() + CLOSING_SECONDS
         for teammate in ended:
             teammate.join(max(0.0, deadline - time.monotonic()))
+            teammate.dismiss()
+            self._team.outbox.warn(LEAD, LOST.format(name=teammate.name, host=self.name))
         if LEAD in names:
             self._cancel.cancel("another teamcli leads this team now")
 
@@ -115,6 +142,10 @@ class Hosting:
             teammate.hand_over(at_once=True)
             teammate.dismiss()
         return teammate
+
+    def runs(self, name: str) -> bool:
+        """Whether a member runs here, and not only will."""
+        return self._team.agents.teammate(name) is not None
 
     def obey(self, name: str, order: str, text: str) -> None:
         """Raises: TeamcliError"""
@@ -132,34 +163,46 @@ class Hosting:
             case Order.LEAVE:
                 teammate.leave()
             case Order.LEAVE_IF_IDLE:
-                if teammate.leave_if_idle():
-                    self._team.protocols.remove(name)
+                if teammate.leave_if_idle() and (left := self._team.protocols.remove(name)):
+                    self._team.outbox.warn(name, left)
             case Order.STOP_WAITING:
                 self._team.quiescence.end_wait(name)
 
-    def drain(self) -> None:
-        """Hand over all members, each at its next step."""
+    def drain(self) -> list[str]:
+        """Hand over all members, each at its next step. Returns those that could not be handed over: others take them
+        over when the lease of this host has run out."""
         self._is_leaving = True
         deadline = time.monotonic() + DRAIN_SECONDS
         mates = self._team.agents.teammates
         for teammate in mates:
-            teammate.hand_over()
-        for teammate in mates:
-            while teammate.is_alive and time.monotonic() < deadline and not self._leases.is_away:
-                teammate.join(DRAIN_LOOK_SECONDS)
-            if self._leases.is_away:
-                return  # others take them over when this host's lease has run out
-            teammate.hand_over(at_once=True)
-            teammate.join(CLOSING_SECONDS)
-            teammate.save_work()
-            self._team.agents.remove(teammate.name)
-            teammate.dismiss()
-            self._leases.give_up(teammate.name)
+            # One that waits for an answer or for mail has no next step before that comes.
+            teammate.hand_over(at_once=bool(teammate.member.waiting_for))
+        kept = [teammate.name for teammate in mates]
+        try:
+            for teammate in mates:
+                while teammate.is_alive and time.monotonic() < deadline and not self._leases.is_away:
+                    teammate.join(DRAIN_LOOK_SECONDS)
+                if self._leases.is_away:
+                    break
+                self._give_away(teammate)
+                kept.remove(teammate.name)
+        except StateError as e:
+            logger.warning("not all members could be handed over: %s", e)
+        return kept
+
+    def _give_away(self, teammate: Teammate) -> None:
+        """Raises: StateError"""
+        teammate.hand_over(at_once=True)
+        teammate.join(CLOSING_SECONDS)
+        teammate.save_work()
+        self._team.agents.remove(teammate.name)
+        teammate.dismiss()
+        self._leases.give_up(teammate.name)
 
     def _run(self) -> None:
         with self._cancel.on_cancel(self._wakes.set):
             while not self._cancel.cancelled:
-                self._wakes.wait()
+                self._wakes.wait(LEFT_SECONDS if self._left else None)
                 self._wakes.clear()
                 try:
                     self._take_free()
@@ -170,17 +213,29 @@ class Hosting:
                     logger.exception("looking for members to run failed")
 
     def _take_free(self) -> None:
-        wanted = [member for member in self._team.roster.members() if member.is_active and self._is_movable(member)]
-        if not wanted or self._is_leaving:
+        left_before, self._left = self._left, frozenset()
+        if self._is_leaving or not any(member.host for member in self._team.roster.members()):
             return
-        holders, hosts = self._leases.holders(), self._leases.hosts()
-        others = [host for host in hosts if host.is_alive and host.name != self._leases.name]
+        found = map(self._team.roster.find, sorted({*self._leases.free(), *self._stuck}))
+        wanted = [member for member in found if member and member.is_active and self._is_movable(member)]
+        if not wanted:
+            return
+        hosts = [host for host in self._leases.hosts() if host.is_alive]
+        others = [host for host in hosts if host.name != self._leases.name]
+        named = [member.name for member in wanted if member.host not in (ANY_HOST, self._leases.name)]
+        if named:
+            self._team.roster.refresh([f"member/{name}" for name in named])  # whether any host has run them
+        found = map(self._team.roster.find, [member.name for member in wanted])
+        wanted = [member for member in found if member and self._is_for_this_host(member, others)]
+        shared = shared_out([member.name for member in wanted if self._is_for_any(member, others)], hosts)
         for member in wanted:
-            free = self._leases.slots - sum(mate.member.host != "" for mate in self._team.agents.teammates)
-            if free <= 0 or self._cancel.cancelled:
+            slots = self._leases.slots - sum(mate.member.host != "" for mate in self._team.agents.teammates)
+            if slots <= 0 or self._cancel.cancelled:
                 return
-            if (member.name not in holders or member.name in self._stuck) and self._is_for_this_host(member, others):
+            if shared.get(member.name, self._leases.name) == self._leases.name or member.name in left_before:
                 self._take(member)
+            else:  # the other host may be unable to run it
+                self._left |= {member.name}
 
     def _is_movable(self, member: Member) -> bool:
         failed_at = self._failed_at.get(member.name, -math.inf)
@@ -196,6 +251,10 @@ class Hosting:
         # The lead's machine is the user's: it runs such members only if nobody else can.
         return not (self._has_lead and any(host.members < host.slots for host in others))
 
+    def _is_for_any(self, member: Member, others: Sequence[OtherHost]) -> bool:
+        """Whether it makes no difference which host runs it."""
+        return member.host != self._leases.name and member.name not in self._stuck and bool(others)
+
     def _take(self, member: Member) -> None:
         if not self._leases.take(member.name):
             self._stuck.discard(member.name)
@@ -204,6 +263,7 @@ class Hosting:
         try:
             self.bring_here(member.name)
             self._stuck.discard(member.name)
+            self._on_running(member.name)
         except LeaseLost:
             logger.info("%s was taken by another host", member.name)
         except Exception as e:  # boundary: a member that is held and does not run would wait forever
@@ -213,8 +273,9 @@ class Hosting:
                 logger.exception("%s cannot run here", member.name)
             self._failed_at[member.name] = time.monotonic()
             self._end(member.name)
-            self._team.outbox.warn(member.name, f"{member.name} cannot run on '{self._leases.name}': {e}")
-            self._team.roster.update(member.name, error=str(e))
+            if member.error != str(e):  # it is tried again and again, and said once
+                self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {e}")
+                self._team.roster.update(member.name, error=str(e))
             self._leases.give_up(member.name)
             self._stuck.discard(member.name)
 
@@ -223,6 +284,7 @@ class Hosting:
 
         Raises: TeamcliError
         """
+        self._team.roster.refresh([f"member/{name}"])  # as it is now that no other host can change it
         member = self._team.roster.get(name)
         earlier = member.runs_on
         has_moved = earlier not in ("", self._leases.name)
@@ -232,12 +294,16 @@ class Hosting:
         self._team.roster.update(name, runs_on=self._leases.name, error="")
 
 
-class LeadsMembers:
-    """Which members are for this process: those whose lease it holds, and for the lead those without a host."""
-
-    def __init__(self, holds: Callable[[str], bool], has_lead: bool) -> None:
-        self._holds = holds
-        self._has_lead = has_lead
-
-    def __call__(self, member: Member) -> bool:
-        return self._holds(member.name) or (self._has_lead and not member.host)
+def shared_out(names: Iterable[str], hosts: Sequence[OtherHost]) -> dict[str, str]:
+    """Which of these hosts should take which member, so that not all of them try. All come to the same result if they
+    look at the same moment. The host of the lead gets none if any other has room."""
+    room = {host.name: host.slots - host.members for host in hosts}
+    workers = [host.name for host in hosts if not host.has_lead]
+    shared: dict[str, str] = {}
+    for name in sorted(names):
+        with_room = [host for host in workers if room[host] > 0] or [host for host in room if room[host] > 0]
+        if not with_room:
+            break
+        shared[name] = max(with_room, key=lambda host: (room[host], crc32(f"{name} {host}".encode())))
+        room[shared[name]] -= 1
+    return shared

@@ -5,114 +5,43 @@ Its verbs are those of the tools (`TeamPort`) and of the user. The order of leav
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.errors import LimitReached, ToolError, UnknownRecipient
+from teamcli.errors import LimitReached, StateError, ToolError, UnknownRecipient
 from teamcli.team.bring_up import changed_terms
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, message_id, new_id
 from teamcli.team.outbox import Outbox
 from teamcli.team.piece_of_work import in_a_sentence
+from teamcli.team.ports import CheckoutSource, PlacementPort, TeamFilePort, TeammateFactory
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence, as_output
 from teamcli.team.roster import Member, Roster, Status
-from teamcli.team.roster_file import NOT_ENFORCED
+from teamcli.team.roster_file import ANY_HOST, NOT_ENFORCED
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.team_tasks import TeamTasks
-from teamcli.team.teammate import TERMS, TERMS_FIELD, Teammate
+from teamcli.team.teammate import Teammate
+from teamcli.team.terms import TERMS, TERMS_FIELD
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 from teamcli.tools.base.context import SpawnRequest
 
 if TYPE_CHECKING:
-    from teamcli.config.team_file import PlannedMember
     from teamcli.team.merging import Merging
     from teamcli.team.remote_teammate import RemoteTeammate
-    from teamcli.worktrees.checkouts import Checkouts
 
+logger = logging.getLogger(__name__)
 LEAVING_SECONDS = 1.5
-ANY_HOST = "any"
 MOST_DESCRIBED = 300
 """How many members a description names."""
-
-
-class TeammateFactory(Protocol):
-    """Builds teammates; implemented by the composition root."""
-
-    def check(self, request: SpawnRequest) -> SpawnRequest:
-        """The request, with what its role adds.
-
-        Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count
-        """
-
-    def prepare(self, member: Member, cancel: CancelScope | None) -> str:
-        """Make a checkout for a new member, if it works in one. Returns where it is, in a few words.
-
-        Raises: ToolError, StateError, Cancelled
-        """
-
-    def build_teammate(
-        self, team: TeammateManager, member: Member, prompt: str | None, by_user: bool = False
-    ) -> Teammate:
-        """Build the teammate for a member. With a prompt it starts over, and the prompt is durable when this returns.
-
-        Raises: StateError
-        """
-
-
-class TeamFilePort(Protocol):
-    """The project's team file."""
-
-    def find(self, name: str) -> PlannedMember | None:
-        """The member of that name in the file, as it was when it was last read or written here."""
-
-    def save(self, team_name: str, members: Sequence[Member], replaces: bool) -> str:
-        """Write the file; returns what to show the user.
-
-        Raises: UsageError, if there is another and `replaces` is not set; StateError
-        """
-
-
-class CheckoutSource(Protocol):
-    """The checkouts of isolated members; what they need is loaded when the first is wanted."""
-
-    def open(self) -> Checkouts: ...
-
-    def end(self, member: str) -> str:
-        """The member is gone. Returns what is to say about its checkout; empty if it has none."""
-
-
-class PlacementPort(Protocol):
-    """Which host runs which member. In files, this process runs all."""
-
-    def is_here(self, member: Member) -> bool:
-        """Whether it is for this process to run it."""
-
-    def holders(self) -> Mapping[str, str]:
-        """The living host of each member that another process may run; empty if there is none.
-
-        Raises: StateError
-        """
-
-    def choose(self, host: str, planned: str) -> str:
-        """Where a new member starts: the name of a host, `any`, or empty for this process. `planned` is what the team
-        file says, and may name a host that is not there yet.
-
-        Raises: ToolError, if there is no such host
-        """
-
-    def begin(self, name: str) -> None:
-        """Give a new member that another host runs an empty conversation.
-
-        Raises: StateError
-        """
 
 
 class TeamParts(NamedTuple):
@@ -203,6 +132,7 @@ class TeammateManager:
     def describe(self) -> str:
         for teammate in self.agents.teammates:  # who has read a result finds its sender idle
             teammate.wait_until_reported()
+        self.roster.refresh()
         members = self.roster.members()
         if not members:
             return "No teammates."
@@ -299,7 +229,7 @@ class TeammateManager:
         member = self.roster.get(name)
         self.roster.forget(member.name)
         self.tasks.left(member.name)
-        kept = self.checkouts.end(member.name)
+        kept = self.checkouts.end(member)
         return f"Forgot '{member.name}'" + (f". {kept}" if kept else "")
 
     def save(self, replaces: bool) -> str:
@@ -371,6 +301,7 @@ class TeammateManager:
         else:
             teammate.wake()
         self._start(teammate)
+        self._factory.report_left(self, name)
 
     def _restore(self, member: Member) -> None:
         terms = dict(changed_terms(member, planned)) if (planned := self._file.find(member.name)) else {}
@@ -388,8 +319,11 @@ class TeammateManager:
         deadline = time.monotonic() + LEAVING_SECONDS
         self.agents.join(deadline)
         self.protocols.join(deadline)
-        self.roster.mark_interrupted(self._placement.is_here)
-        self.roster.close()
+        try:
+            self.roster.mark_interrupted(self._placement.is_here)
+            self.roster.close()
+        except StateError as e:  # the next start marks them; a signal must keep its exit code
+            logger.warning("where members stopped was not recorded: %s", e)
         self.outbox.bus.close()
 
     def _with_standing_terms(self, request: SpawnRequest) -> SpawnRequest:
@@ -426,7 +360,7 @@ class TeammateManager:
             used=earlier.used if earlier else {},
         )
         if host:
-            return self._hire_elsewhere(request, member, earlier)
+            return self._hire_elsewhere(request, member, earlier, cancel)
         where = self._factory.prepare(member, cancel)
         member = member._replace(unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
@@ -439,17 +373,26 @@ class TeammateManager:
         teammate.resume()
         return where
 
-    def _hire_elsewhere(self, request: SpawnRequest, member: Member, earlier: Member | None) -> str:
-        """A host takes it as soon as it is in the roster. Its work waits in its inbox before that."""
-        self._placement.begin(member.name)
-        self._send_work(request, {})
-        member = member._replace(status=Status.IDLE)
-        if earlier is None:
-            self.roster.add(member)
-        else:
-            self.tasks.left(earlier.name)
-            self.roster.reincarnate(member)
-        return f"on {'any host' if member.host == ANY_HOST else f'the host {member.host}'}"
+    def _hire_elsewhere(
+        self, request: SpawnRequest, member: Member, earlier: Member | None, cancel: CancelScope | None
+    ) -> str:
+        """A host takes it as soon as it may. Its work waits in its inbox before that, and its branch at the remote."""
+        branch, problem = self.checkouts.branches.announce(member, cancel)
+        member = member._replace(status=Status.IDLE, remote_branch=branch)
+        try:
+            self._placement.begin(member.name)
+            self._send_work(request, {})
+            if earlier is None:
+                self.roster.add(member)
+            else:
+                self.tasks.left(earlier.name)
+                self.roster.reincarnate(member)
+            # After the roster knows the branch: if the program is killed here, it is still this member's.
+            problem = problem or self.checkouts.branches.begin(member, cancel)
+        finally:
+            self._placement.release(member.name)
+        where = f"on {'any host' if member.host == ANY_HOST else f'the host {member.host}'}"
+        return f"{where} ({problem})" if problem else where
 
     def _start(self, teammate: Teammate) -> None:
         self._left_mail.forget(teammate.name)
@@ -475,7 +418,10 @@ class TeammateManager:
             self.outbox.warn(LEAD, text)
 
     def _active(self, name: str) -> Teammate | RemoteTeammate:
-        return self.agents.active(self.roster.get(name).name)
+        name = self.roster.get(name).name
+        if self.agents.teammate(name) is None:
+            self.roster.refresh([f"member/{name}"])  # what its host has changed is known here a moment later
+        return self.agents.active(name)
 
     def _mail_arrived(self, name: str) -> None:
         if thread := self.agents.get(name):

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.storage.files import AppendLog, Json, read_lines
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import Json, read_lines
 from teamcli.team.message_line import BadLine
 
 

@@ -38,12 +38,15 @@ class Quiescence:
         self._deserted: set[str] = set()
         """Agents whose wait another process has ended."""
         self._changed = threading.Condition()
+        self._changes = 0
+        """How often something has changed."""
         self.lead_waits_for = ""
         self.lead_waits_since = 0.0
 
     def notify(self) -> None:
         """Something has changed: every thread that waits here looks again."""
         with self._changed:
+            self._changes += 1
             self._changed.notify_all()
 
     def teammate_idle(self) -> None:
@@ -57,7 +60,7 @@ class Quiescence:
     @property
     def is_working(self) -> bool:
         """Whether a teammate is not idle."""
-        return any(not mate.is_idle for mate in self._agents.all_teammates)
+        return any(not mate.is_idle for mate in self._agents.all_teammates) or not self._agents.is_current
 
     def busy(self) -> list[str]:
         """Who works or has mail to act on, the lead last. An agent that waits for a message is not busy."""
@@ -84,6 +87,11 @@ class Quiescence:
         """Wait until every agent is idle and no background sub-agent runs; false if cancelled or out of time."""
         return self._wait_until(self._are_all_idle, cancel, timeout_seconds)
 
+    def wait_until_stopped(self, timeout_seconds: float) -> bool:
+        """After the program's scope was cancelled: wait until nobody in this process works. Members on other hosts
+        continue, and nothing here asks the database, which may be away."""
+        return self._wait_until(self._are_none_in_turn, CancelScope(), timeout_seconds)
+
     def wait_for_busy(self, cancel: CancelScope) -> None:
         """The same for a user who types more afterwards: agents that wait for a message count as idle."""
         self._wait_until(self._are_others_idle, cancel)
@@ -101,13 +109,13 @@ class Quiescence:
         """The user will type nothing more."""
         with self._changed:
             self._is_headless = True
-            self._changed.notify_all()
+            self.notify()
 
     def end_wait(self, agent: str) -> None:
         """Nobody on any host is left who could write to this agent."""
         with self._changed:
             self._deserted.add(agent)
-            self._changed.notify_all()
+            self.notify()
 
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
         """Raises: Cancelled, StateError."""
@@ -120,27 +128,40 @@ class Quiescence:
 
     def _next_mail(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
         deadline = time.monotonic() + timeout_seconds
-        lead = self._agents.lead
-        with cancel.on_cancel(self.notify), self._changed:
-            self._waiting.add(agent)
-            self._changed.notify_all()
+        with cancel.on_cancel(self.notify):
+            with self._changed:
+                self._waiting.add(agent)
+                self.notify()
             try:
                 while True:
+                    seen = self._changes
                     cancel.check()
+                    # Without the lock, which those need who end the wait: the inbox may be in a database that is away.
                     if output := as_output(self._mailbox(agent).take()):
                         return output
-                    if agent == LEAD and lead is not None and lead.queued:
-                        return ToolOutput(USER_WROTE)
-                    user_may_write = not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
-                    if agent in self._deserted or (not user_may_write and self._are_others_idle()):
-                        return ToolOutput(NOBODY_LEFT)
-                    remaining = deadline - time.monotonic()
-                    if remaining <= 0:
-                        return ToolOutput(f"(no message came within {timeout_seconds:g} seconds)")
-                    self._changed.wait(remaining)
+                    with self._changed:
+                        remaining = deadline - time.monotonic()
+                        reason = self._end_of_wait(agent)
+                        if not reason and remaining <= 0:
+                            reason = f"(no message came within {timeout_seconds:g} seconds)"
+                        if reason:
+                            self._waiting.discard(agent)  # before another agent looks, to which this one may write
+                            return ToolOutput(reason)
+                        if self._changes == seen:
+                            self._changed.wait(remaining)
             finally:
-                self._waiting.discard(agent)
-                self._deserted.discard(agent)
+                with self._changed:
+                    self._waiting.discard(agent)
+                    self._deserted.discard(agent)
+
+    def _end_of_wait(self, agent: str) -> str:
+        """Why an agent need not wait any longer although it has no mail; empty if it must."""
+        lead = self._agents.lead
+        if agent == LEAD and lead is not None and lead.queued:
+            return USER_WROTE
+        user_may_write = not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
+        is_deserted = agent in self._deserted or (not user_may_write and self._are_others_idle())
+        return NOBODY_LEFT if is_deserted else ""
 
     def _wait_until(self, is_done: Callable[[], bool], cancel: CancelScope, seconds: float | None = None) -> bool:
         deadline = math.inf if seconds is None else time.monotonic() + seconds
@@ -154,13 +175,18 @@ class Quiescence:
     def _set_user_waits(self, value: bool) -> None:
         with self._changed:
             self._user_waits_for_lead = value
-            self._changed.notify_all()
+            self.notify()
 
     def _are_idle_except(self, waiting: Collection[str]) -> bool:
         # Agents are looked at one after the other. One that was idle may get work from another that is idle a moment
         # later. If nobody has begun a turn since, a second look sees all the work that they gave each other.
         begun = self._turns_begun()
-        return self._look_idle(waiting) and self._look_idle(waiting) and self._turns_begun() == begun
+        return (
+            self._look_idle(waiting)
+            and self._agents.is_current  # if not, what is missing arrives in a moment
+            and self._look_idle(waiting)
+            and self._turns_begun() == begun
+        )
 
     def _look_idle(self, waiting: Collection[str]) -> bool:
         # Background work first: if it ends now, its parent already has the report and is not idle.
@@ -181,6 +207,10 @@ class Quiescence:
             for mate in waiting:
                 mate.stop_waiting()
         return False
+
+    def _are_none_in_turn(self) -> bool:
+        agents = [*self._agents.teammates, *([self._agents.lead] if self._agents.lead else [])]
+        return not self._background.running_detached() and not any(agent.is_in_turn for agent in agents)
 
     def _turns_begun(self) -> int:
         lead = self._agents.lead

@@ -41,11 +41,18 @@ class HostPort(Protocol):
         Raises: StateError
         """
 
+    @property
+    def is_current(self) -> bool:
+        """Whether all changes of the roster and all mail have been heard of.
+
+        Raises: StateError
+        """
+
     def wait(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
         """Wait until the roster says so; false if the time is up."""
 
 
-class TaskPort(Protocol):
+class RemoteTasksPort(Protocol):
     """What the board says about members on other hosts."""
 
     @property
@@ -59,7 +66,7 @@ class TaskPort(Protocol):
 class RemoteTeammate:
     """Does what a `Teammate` does for those who steer it. Its work is known only from the roster and the board."""
 
-    def __init__(self, name: str, roster: Roster, hosts: HostPort, tasks: Callable[[], TaskPort]) -> None:
+    def __init__(self, name: str, roster: Roster, hosts: HostPort, tasks: Callable[[], RemoteTasksPort]) -> None:
         self.name = name
         self._roster = roster
         self._hosts = hosts
@@ -111,7 +118,8 @@ class RemoteTeammate:
         return LimitReached(limit, MAX_BUDGET, is_given=False) if limit else None
 
     def wait_until_reported(self) -> None:
-        """Its host changes the roster before it reports."""
+        """How it is now: changes that are only shown reach this process a moment later."""
+        self._roster.refresh([f"member/{self.name}"])
 
     def interrupt(self, reason: str) -> bool:
         if not self.is_in_turn:
@@ -144,7 +152,7 @@ class OtherHosts:
     """The members that this process does not run itself."""
 
     def __init__(
-        self, roster: Roster, hosts: HostPort, tasks: Callable[[], TaskPort], is_here: Callable[[Member], bool]
+        self, roster: Roster, hosts: HostPort, tasks: Callable[[], RemoteTasksPort], is_here: Callable[[Member], bool]
     ) -> None:
         """`is_here` says of a member whether it is for this process to run it."""
         self._roster = roster
@@ -157,6 +165,11 @@ class OtherHosts:
         if member is None or not member.is_active or self._is_here(member):
             return None
         return RemoteTeammate(member.name, self._roster, self._hosts, self._tasks)
+
+    @property
+    def is_current(self) -> bool:
+        """Raises: StateError"""
+        return self._hosts.is_current
 
     def teammates(self) -> list[RemoteTeammate]:
         elsewhere = [each for each in self._roster.members() if each.is_active and not self._is_here(each)]

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from teamcli.errors import TeamError
-from teamcli.team.fields import COUNT, NO_FIELDS, NOTHING, SECONDS, TEXT, known_fields
+from teamcli.team.config_fields import COUNT, NO_FIELDS, NOTHING, SECONDS, TEXT, known_fields
 from teamcli.team.message import LEAD, USER
 
 SHUTDOWN_SECONDS = 60.0
@@ -92,8 +92,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
 class Requests:
     """All requests of a team. Reading waits for nobody.
 
-    Whoever keeps them on disk hands in `change`, a context in which one change is made: it keeps others out, writes
-    what was changed on leaving, and calls `load` with what stood before where it cannot.
+    `change` is given by what keeps them on disk: a context in which one change is made. It keeps others out, writes the
+    change on leaving, and if it cannot, calls `load` with what was there before.
     """
 
     def __init__(

@@ -271,6 +271,13 @@ class Roster:
         """
         self._table.refresh(topics)
 
+    def is_current(self) -> bool:
+        """Whether `refresh` would change nothing.
+
+        Raises: StateError
+        """
+        return self._table.is_current()
+
     def put_back(self) -> None:
         """Write the file again after it was deleted."""
         self._table.touch()

@@ -17,13 +17,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from teamcli.errors import StateError, TeamError
 from teamcli.storage.files import VERSION, as_state_error, open_private, refuse_newer, write_atomic
-from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, OBJECT, SECONDS, TEXT, known_fields
+from teamcli.team.config_fields import COUNT, FLAG, NO_FIELDS, NOTHING, OBJECT, SECONDS, TEXT, known_fields
 from teamcli.team.message import check_name
 from teamcli.team.requests import Request
 
 TEAM_NAME = "default"
 LARGEST_TEAM = 64_000_000
 
+ANY_HOST = "any"
+"""The host of a member that may start anywhere."""
 NOT_ENFORCED = "not enforced"
 """Said of a checkout whose member no sandbox keeps in it."""
 
@@ -73,6 +75,10 @@ class _Fields(NamedTuple):
     """The host that it was asked to start on, or `any`; empty for that of the lead."""
     runs_on: str = ""
     """The host that runs it, if it was asked for one."""
+    remote_branch: str = ""
+    """Its branch at the remote that all hosts share, if it was asked for a host; empty until it has one."""
+    merged_commit: str = ""
+    """What the lead has merged of that branch last."""
     error: str = ""
     interrupted: bool = False
     paused: bool = False
@@ -117,7 +123,7 @@ class Member(_Fields):
     def to_dict(self) -> dict[str, Any]:
         known = dict(zip(_ALWAYS_WRITTEN, _known_values(self), strict=True))
         if self.host:
-            known |= {"host": self.host, "runs_on": self.runs_on}
+            known |= {name: getattr(self, name) for name in _OF_HOSTS}
         return {**known, **self.unknown}
 
     @cached_property
@@ -158,7 +164,9 @@ _ALWAYS_WRITTEN: dict[str, tuple[type, ...]] = {
     "limit": TEXT,
     **dict.fromkeys(("budget", "used"), OBJECT),
 }
-_MEMBER_TYPES = {**_ALWAYS_WRITTEN, **dict.fromkeys(("host", "runs_on"), TEXT)}
+_OF_HOSTS = ("host", "runs_on", "remote_branch", "merged_commit")
+"""Written only of members that were asked for a host."""
+_MEMBER_TYPES = {**_ALWAYS_WRITTEN, **dict.fromkeys(_OF_HOSTS, TEXT)}
 _known_values = attrgetter(*_ALWAYS_WRITTEN)
 _json = json.JSONEncoder(ensure_ascii=False).encode
 

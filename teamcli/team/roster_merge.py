@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import is_
 from typing import TypeVar
 
 from teamcli.team.requests import Request
@@ -58,6 +59,11 @@ def _merged_each(
     merge: Callable[[T, T, T], T],
 ) -> tuple[T, ...]:
     """An entry that either side has removed is gone. New ones of this process come last."""
+    base, ours, theirs = tuple(base), tuple(ours), tuple(theirs)
+    if _is_same(base, ours):  # usually only one side has changed anything
+        return theirs
+    if _is_same(base, theirs):
+        return ours
     known, mine = {key(entry): entry for entry in base}, {key(entry): entry for entry in ours}
     result: list[T] = []
     for entry in theirs:
@@ -65,9 +71,13 @@ def _merged_each(
         if was is None:
             result.append(entry)
         elif is_now is not None:
-            result.append(merge(was, is_now, entry))
+            result.append(is_now if entry is was else merge(was, is_now, entry))
     there = set(map(key, result))
     return (*result, *(entry for name, entry in mine.items() if name not in known and name not in there))
+
+
+def _is_same(one: tuple[T, ...], other: tuple[T, ...]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _chosen(base: T, ours: T, theirs: T) -> T:

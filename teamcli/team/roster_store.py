@@ -18,6 +18,10 @@ class RosterStore(Protocol):
         """For messages to the user."""
 
     @property
+    def is_by_row(self) -> bool:
+        """Whether each member that has changed costs a write of its own."""
+
+    @property
     def problem(self) -> str:
         """What was wrong with it when it was loaded, as a sentence for the user."""
 
@@ -30,6 +34,12 @@ class RosterStore(Protocol):
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
         """What other processes have made of what this one knows; None if they have changed nothing. With topics, such
         as `member/alice`, only these are looked at.
+
+        Raises: StateError
+        """
+
+    def is_current(self) -> bool:
+        """Whether `fresh` would find nothing.
 
         Raises: StateError
         """
@@ -49,6 +59,7 @@ class RosterStore(Protocol):
 class RosterFile:
     """A `RosterStore` that this process alone writes."""
 
+    is_by_row = False
     problem = ""
 
     def __init__(self, path: Path) -> None:
@@ -66,6 +77,9 @@ class RosterFile:
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
         return None
+
+    def is_current(self) -> bool:
+        return True
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
         write_atomic(self._path, after.encode())

@@ -110,6 +110,9 @@ class RosterTable:
 
     def close(self) -> None:
         """Write pending changes. Later ones are not written, since the store may have another owner then."""
+        if self._store.is_by_row:  # counters may have been left out
+            self._next_counter_write = 0.0
+            self.touch()
         self.follow()
         with self._writing:
             self._closed = True
@@ -182,6 +185,14 @@ class RosterTable:
             self._take_news(topics)
         self.announce()
 
+    def is_current(self) -> bool:
+        """Whether `refresh` would change nothing.
+
+        Raises: StateError
+        """
+        with self._writing:
+            return self._closed or self._store.is_current()
+
     def _take_news(self, topics: Collection[str] = ()) -> None:
         """The caller holds `_writing`."""
         known = self._stored
@@ -197,17 +208,30 @@ class RosterTable:
             self._team = now
             self.requests.load(now.requests)
             for key, member in self.members.items():
-                if key not in before or member.changed_from(before[key]) - COUNTERS:
+                was = before.get(key)
+                if was is not member and (was is None or member.changed_from(was) - COUNTERS):
                     self._changed.append((0, member))
 
     def _config(self) -> TeamConfig:
         return self._team._replace(members=tuple(self.members.values()), requests=self.requests.all())
 
+    def _due(self) -> TeamConfig:
+        """What to write now. If members are written one by one, those whose counters alone have changed can wait."""
+        now = self._config()
+        if not self._store.is_by_row or self.counters_are_due:
+            return now
+        stored = {member.name: member for member in self._stored.members}
+        members = []
+        for member in now.members:
+            before = stored.get(member.name, member)
+            members.append(member if member is before or member.changed_from(before) - COUNTERS else before)
+        return now._replace(members=tuple(members))
+
     def _save(self, undo: Callable[[], None] = lambda: None, must: Collection[str] = ()) -> None:
         """The caller holds `_writing`. `undo` is called if the write fails, before anything of it can be announced."""
         with self.lock:
             revision = self._revision
-            wanted = None if self._closed or revision == self._written else self._config()
+            wanted = None if self._closed or revision == self._written else self._due()
         try:
             if wanted is not None:
                 # Before the write: if it fails, the next model call does not try again at once.

@@ -52,6 +52,14 @@ class RunningAgents:
         return (*own, *(each for each in self._others.teammates() if each.name not in self._teammates))
 
     @property
+    def is_current(self) -> bool:
+        """Whether this process knows all that members on other hosts have done.
+
+        Raises: StateError
+        """
+        return self._others is None or self._others.is_current
+
+    @property
     def agents(self) -> list[Agent]:
         """All agents of this run, the lead first. One that was shut down and spawned again is in the list twice."""
         lead = [self._lead.agent] if self._lead else []

@@ -5,99 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import LimitHit, Outcome, TurnEnded
-from teamcli.agent.limits import MAX_TURNS
 from teamcli.agent.loop import Agent, Delivery, run_turn
-from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LeaseLost, LimitReached, TeamcliError, ToolError
-from teamcli.llm.types import Preamble
 from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, new_id
-from teamcli.team.outbox import Outbox
+from teamcli.team.message import LEAD, USER, Message, MessageType, new_id
 from teamcli.team.piece_of_work import WORK, LatestWork, Report, Work, in_a_sentence
-from teamcli.team.roster import Member, Roster, Status
-from teamcli.team.task_claims import BoardPort, TaskClaims
+from teamcli.team.ports import TeammatePort, TeammateSetup
+from teamcli.team.roster import Member, Status
+from teamcli.team.task_claims import TaskClaims
 from teamcli.team.task_message import BEGUN_BY_USER
+from teamcli.team.terms import terms_in
+from teamcli.team.wake_rules import WOKEN, WakeRules
 from teamcli.workspace.bounds import Workspace
 
+STOPPING_SECONDS = 1.0
+"""How long the end of a turn waits for a look at the inbox."""
 logger = logging.getLogger(__name__)
 
-TERMS = ("role", "model", "tools", "plan", "claims")
-"""What each piece of work sets anew."""
-TERMS_FIELD = "terms"
-"""The field of a message that gives a member on another host its next piece of work."""
 REPORTING_SECONDS = 5.0
 """How long others wait for a teammate to finish reporting. It writes two lines; a disk may hang."""
-WOKEN = "Other agents have woken it"
-"""How the one limit begins that is not a budget."""
-
-
-class AgentSetup(NamedTuple):
-    """What a teammate works with: how its requests begin, and the tools behind them. A new task may change it."""
-
-    preamble: Preamble
-    toolset: Toolset
-
-
-class TeammateSetup(Protocol):
-    """What the composition root provides for one teammate."""
-
-    @property
-    def max_wakes(self) -> int | None:
-        """How often in a row other agents may wake it without a message from the user."""
-
-    def set_up(self, member: Member) -> AgentSetup:
-        """What a member with this role, model and tools works with."""
-
-    def begin_work(self, cancel: CancelScope) -> bool:
-        """See that it has a place to work in. Returns whether a sandbox keeps it there, if one should.
-
-        Raises: ToolError, StateError, Cancelled
-        """
-
-    def end_work(self) -> str:
-        """Called after each piece of work. Returns a line for the report; often nothing."""
-
-    def release(self) -> str:
-        """Close what the teammate used. Returns what is left of it; often nothing."""
-
-
-class ShutdownPort(Protocol):
-    def turn_done(self, teammate: Teammate) -> None:
-        """A turn has ended normally."""
-
-    def remove(self, name: str) -> str:
-        """Shut a teammate down whose turn has ended. Returns what is to say about that; often nothing."""
-
-
-class IdlePort(Protocol):
-    def teammate_idle(self) -> None:
-        """A teammate has nothing to do."""
-
-
-class TeammatePort(Protocol):
-    """What a teammate needs of its team."""
-
-    @property
-    def roster(self) -> Roster: ...
-
-    @property
-    def outbox(self) -> Outbox: ...
-
-    @property
-    def protocols(self) -> ShutdownPort: ...
-
-    @property
-    def quiescence(self) -> IdlePort: ...
-
-    @property
-    def tasks(self) -> BoardPort: ...
+HANDED_OVER = "handed over to another host"
+"""Why the scope of a teammate was cancelled that continues elsewhere."""
 
 
 class Teammate(AgentThread):
@@ -121,12 +57,9 @@ class Teammate(AgentThread):
         """Open work may continue without new mail."""
         self._next_terms: Mapping[str, Any] = {}
         """What changes with its next piece of work."""
-        self._held_mail: frozenset[str] = frozenset()
-        """What was unread when it was stopped or paused: it wakes nobody."""
-        self._only_user_ends_pause = False
+        self._wake_rules = WakeRules(mailbox, setup.max_wakes)
         self._is_leaving = False
         self._is_handed_over = False
-        self._wakes_in_a_row = 0
         self._claims = TaskClaims(self.name, team.tasks)
 
     @property
@@ -172,13 +105,13 @@ class Teammate(AgentThread):
     def mail_arrived(self) -> None:
         if self.member.paused and not self._ends_pause():
             return
-        if not self._mail_wakes and not self._new_mail():
+        if not self._mail_wakes and not self._wake_rules.new_mail():
             return  # the bus's watcher reports mail that was there before the stop
         super().resume()
 
     def resume(self) -> None:
         """Continue open work and read mail again, as the user wishes."""
-        self._wakes_in_a_row = 0
+        self._wake_rules.allow()
         self._claims.allow()
         self._continue()
 
@@ -189,29 +122,43 @@ class Teammate(AgentThread):
     def stay_stopped(self) -> None:
         """It was interrupted or paused in an earlier run: wait for the user or for new mail."""
         self._mail_wakes = False
-        self._only_user_ends_pause = False
-        self._hold_mail()
-        # What the user sent while nothing was running counts as new.
-        if new := {message.read_as for message in self.mailbox.look() if message.fields.get(WAITED)}:
-            self._held_mail -= new
+        if self._wake_rules.hold_earlier_mail():
             self.mail_arrived()
 
     def pause(self, reason: str) -> None:
         """End the turn, from any thread, and wait for the user. Mail from others stays unread."""
-        self._only_user_ends_pause = True
-        self._hold_mail()
-        self._roster.update(self.name, paused=True)
+        with self._stopped_in_time(reason):
+            self._wake_rules.hold(until_user=True)
+            self._roster.update(self.name, paused=True)
         self.interrupt(reason)
 
     def interrupt(self, reason: str) -> bool:
-        if self._turn is None:
+        turn = self._turn
+        if turn is None:
             return False
         try:
-            self._hold_mail()
+            with self._stopped_in_time(reason):
+                self._wake_rules.hold()
         finally:  # an inbox that cannot be read must not prevent the stop
+            self._stop(turn, reason)
+        return turn.cancelled
+
+    @contextmanager
+    def _stopped_in_time(self, reason: str) -> Iterator[None]:
+        """What the block reads first decides which mail may wake it again. But if the database is away, what the turn
+        runs must not go on until it is back."""
+        timer = threading.Timer(STOPPING_SECONDS, self._stop, (self._turn, reason))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _stop(self, turn: CancelScope | None, reason: str) -> None:
+        if turn is not None and self._turn is turn and not turn.cancelled:
             self._may_resume = False  # also if a /resume came while it worked
-            is_interrupted = super().interrupt(reason)
-        return is_interrupted
+            super().interrupt(reason)
 
     def leave(self) -> None:
         """End the turn, from any thread, and shut down."""
@@ -237,7 +184,7 @@ class Teammate(AgentThread):
         # Without the lock, which may be held while mail is read from a database that is away.
         self._is_handed_over = True
         if at_once or self._turn is None:
-            self.scope.cancel("handed over to another host")
+            self.scope.cancel(HANDED_OVER)
 
     def save_work(self) -> None:
         """After its thread has ended: push what it has begun, for the next host."""
@@ -253,25 +200,13 @@ class Teammate(AgentThread):
         if left := self._team.protocols.remove(self.name):
             self._team.outbox.warn(self.name, left)
 
-    def _hold_mail(self) -> None:
-        self._held_mail = frozenset(message.read_as for message in self.mailbox.look())
-
-    def _new_mail(self) -> list[Message]:
-        """What has arrived since it was stopped or paused. The end of one of its commands does not count."""
-        new = [message for message in self.mailbox.look() if message.read_as not in self._held_mail]
-        return [message for message in new if not message.is_from_command]
-
     def _ends_pause(self) -> bool:
-        """Whether new mail ends the pause. Nothing does while a limit is reached: only the user can raise it."""
-        if self.agent.meter.reached():
+        """End the pause if new mail does. Nothing does while a limit is reached: only the user can raise it."""
+        if self.agent.meter.reached() or not self._wake_rules.ends_pause():
             return False
-        new = self._new_mail()
-        if self._only_user_ends_pause:
-            new = [message for message in new if _is_from_user(message)]
-        if new:
-            self._wakes_in_a_row = 0
-            self._roster.update(self.name, paused=False, limit="")
-        return bool(new)
+        self._wake_rules.allow()
+        self._roster.update(self.name, paused=False, limit="")
+        return True
 
     # Its work
 
@@ -296,7 +231,7 @@ class Teammate(AgentThread):
                 self.agent.use(*setup)
             self._roster.reassign(self.name, **terms)
             self._claims.allow()
-            self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
+            self._wake_rules.note_work(by_user)
         self._continue()
 
     def change_terms(self, terms: Mapping[str, Any]) -> None:
@@ -374,7 +309,7 @@ class Teammate(AgentThread):
             return  # the turn ends at once, as an interrupted one
         except TeamcliError:  # the user must see to it: only new mail tries again
             self._latest = before  # its conversation has nothing of this work
-            self._hold_mail()
+            self._wake_rules.hold()
             self._mail_wakes = False
             self._claims.give_back()
             raise
@@ -401,7 +336,7 @@ class Teammate(AgentThread):
         for message in taken.messages:  # work that was given to it from another host
             self._next_terms = {**self._next_terms, **terms_in(message)}
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
-        self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
+        self._wake_rules.note_work(by_user)
         if taken.messages and not task and all(message.is_from_command for message in taken.messages):
             by_user = self._latest.work.by_user  # this continues what the command was for
         self._take_next_terms()
@@ -411,7 +346,7 @@ class Teammate(AgentThread):
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         if self._is_handed_over:
-            self.scope.cancel("handed over to another host")
+            self.scope.cancel(HANDED_OVER)
         self.mailbox.late.flush()
         # A teammate that is leaving makes no further call: its mail stays unread and goes back to the senders.
         return Delivery() if self._is_leaving else self.mailbox.take_after(noted).delivery(self._attach)
@@ -422,11 +357,7 @@ class Teammate(AgentThread):
 
     def _limit(self) -> LimitReached | None:
         """Why it may not begin a turn."""
-        most = self._setup.max_wakes
-        if most is not None and self._wakes_in_a_row >= most and not any(map(_is_from_user, self.mailbox.look())):
-            text = f"{WOKEN} {self._wakes_in_a_row:,} times in a row, without a message from the user"
-            return LimitReached(text, MAX_TURNS, is_given=False)
-        return self.agent.meter.reached()
+        return self._wake_rules.limit() or self.agent.meter.reached()
 
     def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
         """Record how the work ended, report it to the lead, and turn idle, in this order: a crash loses nothing."""
@@ -449,14 +380,14 @@ class Teammate(AgentThread):
 
     def _pause_at(self, why: LimitReached) -> None:
         """Wait until the user raises a limit. The work stays open, and mail stays unread."""
-        self._only_user_ends_pause = True
-        self._hold_mail()
+        self._wake_rules.hold(until_user=True)
         fields = {"paused": True, "limit": str(why), "error": str(why)}
+        # First: on another host, a run would end as soon as the roster says that nobody works.
+        self._report_error(f"is paused: {in_a_sentence(why)}. Only the user can resume it. Messages stay queued.")
         if self.member.status in (Status.WORKING, Status.SPAWNING):
             self._roster.transition(self.name, Status.IDLE, **fields)
         else:
             self._roster.update(self.name, **fields)
-        self._report_error(f"is paused: {in_a_sentence(why)}. Only the user can resume it. Messages stay queued.")
 
     def _report_error(self, text: str, by_user: bool = False) -> None:
         fields = {"by_user": True} if by_user else {}
@@ -468,7 +399,7 @@ class Teammate(AgentThread):
 
     def _on_idle(self) -> None:
         if self._is_handed_over:  # while its work was being reported
-            self.scope.cancel("handed over to another host")
+            self.scope.cancel(HANDED_OVER)
         elif not self.scope.cancelled and not self.has_work:
             self._turn_idle()  # an earlier host may have died between the end of its work and this
         self._team.quiescence.teammate_idle()
@@ -489,18 +420,5 @@ class Teammate(AgentThread):
         self.mailbox.release()  # after its last look
 
 
-def terms_in(message: Message) -> Mapping[str, Any]:
-    """The terms of the piece of work that a message gives to its recipient; often none."""
-    terms = message.fields.get(TERMS_FIELD)
-    if message.is_foreign or message.sender not in (LEAD, USER) or not isinstance(terms, dict):
-        return {}
-    given = {name: value for name, value in terms.items() if name in TERMS}
-    return {**given, "tools": tuple(given["tools"])} if given.get("tools") is not None else given
-
-
 def _is_begun_by_user(message: Message) -> bool:
     return message.sender == USER or message.is_foreign or bool(message.fields.get(BEGUN_BY_USER))
-
-
-def _is_from_user(message: Message) -> bool:
-    return message.sender == USER and not message.is_foreign

@@ -74,7 +74,7 @@ def _text(content: Content | None, shown: str) -> Text | None:
 
 def _display(before: Content | None, content: str, shown: str) -> Display:
     old = _text(before, shown)
-    # What cannot be compared is shown as new: whoever is asked sees all that would be written.
+    # What cannot be compared is shown as new: a person who is asked sees all that would be written.
     is_comparable = old is not None and len(old.content) <= MAX_SHOWN_BYTES
     diff = unified_diff(old.content if old and is_comparable else None, content, shown)
     lost = before is not None and not is_comparable

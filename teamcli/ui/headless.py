@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
-from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.llm.types import Usage
@@ -31,7 +30,7 @@ from teamcli.text.escaping import escape_controls
 from teamcli.text.tags import tagged
 from teamcli.ui.leaving import busy_agents, print_leaving
 from teamcli.ui.render.progress import Progress
-from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+from teamcli.ui.signals import SignalReceived, in_thread, result_of, signals_raise
 
 STDIN_WAIT_SECONDS = 3.0
 """How long to wait for a pipe on stdin that stays silent."""
@@ -72,8 +71,8 @@ def run_headless(session: Session, prompt: str, stdin: str, run: Run) -> int:
         expanded = expand(session, prompt, run.run_command)
         turn = expanded if isinstance(expanded, Future) else session.submit(expanded or stdin or CONTINUE, piped)
         try:
-            turn.result()
-            in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
+            result_of(turn)
+            result_of(in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet"))
             ended = turn.result() if isinstance(expanded, Future) else session.lead.last or turn.result()
             code = exit_status(session, ended)
         except SignalReceived as e:
@@ -81,7 +80,7 @@ def run_headless(session: Session, prompt: str, stdin: str, run: Run) -> int:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _wait_for_end(turn), e.exit_code
             # The teammates end before the result is printed, because it reports on them.
-            session.team.quiescence.wait_until_idle(CancelScope(), LEAVING_SECONDS)
+            session.team.quiescence.wait_until_stopped(LEAVING_SECONDS)
         except CancelledError:  # the turn was not begun, because no one would read the answer
             ended, code = _wait_for_end(turn), ExitStatus.FAILED
     for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):

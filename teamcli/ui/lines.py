@@ -19,6 +19,11 @@ from teamcli.ui.interactive import needs_terminal
 QUIT_WORDS = ("q", "exit", "quit")
 
 
+def is_farewell(line: str) -> bool:
+    """Whether a typed line leaves the program."""
+    return line.strip() in (*QUIT_WORDS, *(f"/{word}" for word in QUIT_WORDS))
+
+
 class OutputStream(Protocol):
     """The output of one shell command; several may run at once."""
 

@@ -17,7 +17,7 @@ from teamcli.ui.headless import exit_status
 from teamcli.ui.leaving import busy_agents, print_leaving
 from teamcli.ui.lines import OutputStream, Repl
 from teamcli.ui.render.plain_view import PlainView
-from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+from teamcli.ui.signals import SignalReceived, in_thread, result_of, signals_raise
 
 
 class PipedRepl(Repl):
@@ -50,12 +50,12 @@ class PipedRepl(Repl):
 
     def task(self, text: str) -> None:
         with self._session.team.quiescence.user_waits_for_lead():
-            ended = self._session.submit(text).result()
+            ended = result_of(self._session.submit(text))
         self.status = worse(self.status, exit_status(self._session, ended))
 
     def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
         try:
-            ending = in_thread(lambda: run(self._session.cancel.child()), "job").result()
+            ending = result_of(in_thread(lambda: run(self._session.cancel.child()), "job"))
         except Cancelled:
             self._view.say("Interrupted")
             return
@@ -101,7 +101,7 @@ def run_piped(session: Session, first_task: str) -> int:
             repl.run(chain([first_task], piped_lines()))
             if not repl.has_left:
                 session.team.quiescence.nobody_will_write()
-                in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
+                result_of(in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet"))
         except SignalReceived as e:
             return e.exit_code
         finally:

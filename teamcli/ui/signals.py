@@ -1,4 +1,7 @@
-"""Signals: the main thread waits for them, and the work runs in other threads."""
+"""Signals: the main thread waits for them, and the work runs in other threads.
+
+At the prompt, Ctrl-C is a key and no signal: see `terminal/prompt.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar, cast
@@ -25,6 +28,9 @@ EXIT_CODES = {
 INSIST_SECONDS = 1.0
 START_SECONDS = 60.0
 MAX_LEAVING_SECONDS = 5.0
+LOOK_SECONDS = 0.5
+"""How long the main thread waits before it looks for a signal. One that comes just before a wait begins, or in another
+thread, does not end that wait."""
 
 
 class SignalReceived(SystemExit):
@@ -79,6 +85,16 @@ def signals_raise(
         has_left.set()
         for number, before in previous.items():
             signal.signal(number, signal.SIG_IGN if received else before)
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait in the main thread, so that no signal is missed.
+
+    Raises: what the future does
+    """
+    while not wait((future,), LOOK_SECONDS).done:
+        pass
+    return future.result()
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:

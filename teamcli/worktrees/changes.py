@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     id: str
 
 
-class Change(NamedTuple):
+class TreeChange(NamedTuple):
     path: str
     old: Entry | None
     """None for a file that is added."""
@@ -31,18 +31,18 @@ class Change(NamedTuple):
         return any(entry is not None and entry.mode == _GITLINK for entry in (self.old, self.new))
 
 
-def changes_between(git: Git, old: str, new: str) -> list[Change]:
+def changes_between(git: Git, old: str, new: str) -> list[TreeChange]:
     """Raises: GitError"""
     listed = git.run("diff-tree", "-r", "-z", "--no-renames", "--ignore-submodules=none", old, new)
     return list(_parse(listed))
 
 
-def _parse(listed: bytes) -> Iterator[Change]:
+def _parse(listed: bytes) -> Iterator[TreeChange]:
     fields = iter(os.fsdecode(listed).split("\0"))
     for meta in fields:
         if meta:
             old_mode, new_mode, old_id, new_id, _ = meta.removeprefix(":").split(" ")
-            yield Change(next(fields), _entry(old_mode, old_id), _entry(new_mode, new_id))
+            yield TreeChange(next(fields), _entry(old_mode, old_id), _entry(new_mode, new_id))
 
 
 def _entry(mode: str, id: str) -> Entry | None:

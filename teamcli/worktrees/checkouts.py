@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,11 +21,14 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.storage.files import cannot, make_private_dir
 from teamcli.text.counting import counted
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
+from teamcli.worktrees.crossing import carry, is_commit_id
 from teamcli.worktrees.git import Git, drop_stale_lock
 from teamcli.worktrees.making import Main, copy_included, run_setup, write_repository
 
 OpenHost = Callable[[Path, Mapping[str, str]], CommandHost]
 """Opens what runs the commands of the member whose checkout is at that path, with these variables."""
+MOST_READY = 16
+"""Of members that do nothing, so many keep the processes that would run their next command."""
 _FIRST_PORT, _PORTS, _MEMBERS = 20_000, 10, 1_000
 _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
@@ -61,6 +62,8 @@ class Checkouts:
         self._open_host = open_host
         self._setup = setup
         self._hosts: dict[str, CommandHost] = {}
+        self._ready: dict[str, None] = {}
+        """Members that do nothing and have such processes, the last one last."""
         self._slots: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -80,6 +83,18 @@ class Checkouts:
     def git(self, member: str) -> Git:
         """Git in a member's checkout, inside the member's sandbox."""
         return Git(self.host(member), self.directory / member)
+
+    def idle(self, member: str) -> None:
+        """A member has nothing to do for now: it does not keep processes for its commands, if many others do."""
+        with self._lock:
+            self._ready.pop(member, None)
+            self._ready[member] = None
+            first = list(self._ready)[:-MOST_READY]
+            for each in first:
+                del self._ready[each]
+            hosts = [self._hosts[each] for each in first if each in self._hosts]
+        for host in hosts:
+            host.rest()
 
     def close(self, member: str) -> None:
         """End the commands of a member."""
@@ -171,10 +186,12 @@ class Checkouts:
         return is_joined
 
     def _take(self, checkout: Checkout, notes: Notes, commit: str) -> None:
-        """The branch in the main repository is at this commit now."""
+        """The branch in the main repository is at this commit now. What only this host has of it stays in there."""
         known = self.main.commit(checkout.ref)
         if known != commit:
             self._refuse_checked_out(checkout)
+            if known and not self.main.succeeds("merge-base", "--is-ancestor", known, commit):
+                self.main.run("update-ref", f"refs/teamcli/left/{checkout.member}/{known[:12]}", known)
             self._move_branch(checkout, checkout.ref, commit, known or "0" * len(commit))
         notes._replace(tip=commit).write(checkout)
 
@@ -191,7 +208,7 @@ class Checkouts:
             self._remove_locks(checkout)
             return ""
         if notes.is_ready and os.path.lexists(checkout.path):
-            raise ToolError(f"{checkout.shown} has no .git any more: save what you need from it, and delete it")
+            raise ToolError(f"{checkout.shown} has no .git anymore: save what you need from it, and delete it")
         _remove_files(checkout)
         main = Main.read(self.main)
         start = self.main.commit(checkout.ref) or main.head
@@ -283,7 +300,7 @@ class Checkouts:
         if known not in ("", notes.tip) and not self.git(member).succeeds("merge-base", "--is-ancestor", known, tip):
             raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
         if not self.main.commit(tip):
-            self._carry(checkout, tip, [known, self.main.commit("HEAD")])
+            carry(tip, self.git(member), self.main, [known, self.main.commit("HEAD")])
         self._move_branch(checkout, checkout.ref, tip, known or "0" * len(tip))
         notes._replace(tip=tip).write(checkout)
         return tip
@@ -292,17 +309,6 @@ class Checkouts:
         """Git does not notice if the branch of a directory moves, and takes the difference for changes of its files."""
         if where := self.main.text("for-each-ref", "--format=%(worktreepath)", checkout.ref):
             raise GitError(f"{checkout.branch} is checked out in {where}: switch to another branch there")
-
-    def _carry(self, checkout: Checkout, tip: str, known: list[str]) -> None:
-        wanted = "\n".join([tip, *(f"^{commit}" for commit in known if commit), ""])
-        with tempfile.TemporaryFile() as pack:
-            options = ("--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset")
-            self.git(checkout.member).run("pack-objects", *options, input=wanted.encode(), output=pack, seconds=600)
-            pack.seek(0)
-            # It fails for objects that git itself would never write: a path such as `.git/x` or `..`, say.
-            self.main.run("index-pack", "--stdin", "--fix-thin", "--strict", input=pack, seconds=600)
-        if not self.main.commit(tip):
-            raise GitError(f"the commit of {checkout.branch} has not arrived in the main repository")
 
     def _move_branch(self, checkout: Checkout, *arguments: str) -> None:
         """Only the program moves this branch, so a lock that does not go away is that of a git that was killed."""
@@ -317,7 +323,7 @@ class Checkouts:
         if not checkout.exists:
             raise GitError(f"{checkout.shown} is gone")
         tip = self.git(checkout.member).commit(checkout.ref)
-        if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", tip):
+        if not is_commit_id(tip):
             raise GitError(f"{checkout.shown} has no branch {checkout.branch}")
         return tip
 
@@ -352,19 +358,24 @@ class Checkouts:
 
     # The end
 
-    def end(self, member: str) -> str:
-        """The member is gone: remove a checkout that is clean and merged. Returns what to say; often nothing."""
+    def end(self, member: str, pushed: str = "") -> str:
+        """The member is gone: remove a checkout that is clean and merged. Returns what to say; often nothing.
+
+        `pushed` is a commit that the remote has, too, so nothing up to it is lost.
+        """
         if (checkout := self.find(member)) is None:
             return ""
         try:
             if checkout.exists:
                 self.bring(member)
-            why = self._why_keep(checkout)
+            kept_by = "merged"
+            if (why := self._why_keep(checkout, self.main.commit("HEAD"))) and pushed:
+                kept_by, why = "pushed", self._why_keep(checkout, pushed)
         except ToolError as e:
             why = str(e)
         if not why:
             self._remove_both(checkout)
-            return f"Removed {checkout.shown} and {checkout.branch}: everything is merged."
+            return f"Removed {checkout.shown} and {checkout.branch}: everything is {kept_by}."
         self.close(member)
         return f"Kept {checkout.shown} and {checkout.branch}: {why}. /merge {member} or /discard {member}"
 
@@ -378,20 +389,23 @@ class Checkouts:
         self._remove_both(checkout)
         return f"Removed {checkout.shown} and {checkout.branch}."
 
-    def _why_keep(self, checkout: Checkout) -> str:
-        """Raises: ToolError"""
-        head, known = self.main.commit("HEAD"), self.main.commit(checkout.ref)
+    def _why_keep(self, checkout: Checkout, safe: str) -> str:
+        """`safe` is a commit that stays.
+
+        Raises: ToolError
+        """
+        known = self.main.commit(checkout.ref)
         self._refuse_checked_out(checkout)
-        if known and not self.main.succeeds("merge-base", "--is-ancestor", known, head):
+        if known and not self.main.succeeds("merge-base", "--is-ancestor", known, safe):
             return "not merged"
         if not checkout.exists:
-            return "it has no .git any more" if os.path.lexists(checkout.path) else ""
+            return "it has no .git anymore" if os.path.lexists(checkout.path) else ""
         if changed := self.uncommitted(checkout.member):
             return f"{counted(len(changed), 'file')} uncommitted"
         if any((checkout.path / ".git" / "modules").glob("*")):
             return "it has submodules"
         # All branches and stashes of the checkout, not only the one that the program brings.
-        ahead = self.git(checkout.member).text("rev-list", "--count", "HEAD", "--all", "--not", head)
+        ahead = self.git(checkout.member).text("rev-list", "--count", "HEAD", "--all", "--not", safe)
         return f"{counted(int(ahead), 'commit')} not merged" if ahead != "0" else ""
 
     def _remove_both(self, checkout: Checkout) -> None:

@@ -26,19 +26,15 @@ _MOST_ERRORS = 4_000
 _REASON_LENGTH = 300
 # A repository can name programs: hooks, a file watcher, filters, a signer, the other side of a fetch that completes a
 # partial clone. The sandbox confines them. These options keep git from starting them at all, also without a sandbox.
-_CONFIG = {
+NO_PROGRAMS = {
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",
     "core.quotePath": "false",
-    "core.sshCommand": "false",
     "commit.gpgSign": "false",
-    "credential.helper": "",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
     "merge.verifySignatures": "false",
     "submodule.recurse": "false",
 }
-_OPTIONS = ("--no-optional-locks", *(word for item in _CONFIG.items() for word in ("-c", "=".join(item))))
+_NO_NETWORK = {"core.sshCommand": "false", "credential.helper": "", "gc.auto": "0", "maintenance.auto": "false"}
 _VARIABLES = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
@@ -55,6 +51,11 @@ _UNSET = (
 _FILTERS = ("config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|smudge|process)$")
 
 
+def options_for(config: Mapping[str, str]) -> tuple[str, ...]:
+    """What comes before the name of a command: git uses this configuration, whatever its files say."""
+    return ("--no-optional-locks", *(word for item in config.items() for word in ("-c", "=".join(item))))
+
+
 class Git:
     """The git of one directory. Hooks never run, nothing is signed, fetched or asked."""
 
@@ -62,7 +63,7 @@ class Git:
         """Unless it `may_climb`, a repository that contains `directory` is not taken for its own."""
         self.host = host
         self.directory = directory
-        self._options = _OPTIONS
+        self._options = options_for({**NO_PROGRAMS, **_NO_NETWORK})
         self._variables = _VARIABLES
         if not may_climb:
             self._variables = {**_VARIABLES, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
@@ -96,12 +97,13 @@ class Git:
             printed.seek(0)
             return printed.read() if output is None else b""
 
-    def text(self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
+    def text(self, *arguments: str, input: str = "", check: bool = True, env: Mapping[str, str] | None = None) -> str:
         """What git prints, as text without the last line end.
 
         Raises: GitError
         """
-        return os.fsdecode(self.run(*arguments, check=check, env=env)).removesuffix("\n")
+        given = os.fsencode(input)
+        return os.fsdecode(self.run(*arguments, input=given, check=check, env=env)).removesuffix("\n")
 
     def succeeds(self, *arguments: str) -> bool:
         """Whether git answers yes, for commands that exit with 1 for no.
@@ -201,3 +203,16 @@ def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] = lambda conten
             read_regular(path, 1_000, os.O_NOFOLLOW)
         ):
             path.unlink()
+
+
+def config_line(key: str, value: str) -> str:
+    """A line of a configuration file, with the heading of its section."""
+    section, _, name = key.rpartition(".")
+    top, _, sub = section.partition(".")
+    heading = f'{top} "{_escaped(sub)}"' if sub else top
+    quoted = _escaped(value).replace("\n", "\\n")
+    return f'[{heading}]\n\t{name} = "{quoted}"\n'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

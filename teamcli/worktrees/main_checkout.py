@@ -23,7 +23,7 @@ from teamcli.errors import GitError, MergeRefused
 from teamcli.storage.files import as_state_error, read_json, read_regular, write_json
 from teamcli.text.escaping import one_line
 from teamcli.workspace.open_file import open_parent
-from teamcli.worktrees.changes import Change, Entry, changes_between
+from teamcli.worktrees.changes import Entry, TreeChange, changes_between
 from teamcli.worktrees.git import Git, drop_stale_lock
 from teamcli.worktrees.working_files import CHANGED, Signature, move, obstacle, signature, update_files
 
@@ -63,7 +63,7 @@ class _Look(NamedTuple):
 
     unchanged: Mapping[str, Signature | None]
     """Files that are as in the old commit, in the index and on disk, and how they looked; None for nothing there."""
-    to_do: Sequence[Change]
+    to_do: Sequence[TreeChange]
     """What the index has as in the old commit."""
     foreign: Sequence[str]
     """What the index has neither as in the old nor as in the new commit."""
@@ -88,12 +88,12 @@ class MainCheckout:
             raise MergeRefused(f"the main directory is in the middle of another merge or rebase ({busy}); finish it")
         return branch, self._git.commit(branch)
 
-    def check(self, changes: Sequence[Change]) -> None:
+    def check(self, changes: Sequence[TreeChange]) -> None:
         """Raises: MergeRefused, naming what is in the way; GitError, StateError"""
         with self._workplace():
             self._refuse_obstacles(changes, self._look(changes))
 
-    def advance(self, step: MergeStep, changes: Sequence[Change], cancel: CancelScope) -> dict[str, str]:
+    def advance(self, step: MergeStep, changes: Sequence[TreeChange], cancel: CancelScope) -> dict[str, str]:
         """Move the branch, the index and the files. Returns the files that someone changed just then and that were left
         as they are, with the reason.
 
@@ -221,7 +221,7 @@ class MainCheckout:
             copy = self._put(name, read_regular(index, LARGEST_INDEX, os.O_NOFOLLOW), found)
         return {**self._git.filters_off(), "GIT_INDEX_FILE": str(copy)}
 
-    def _look(self, changes: Sequence[Change]) -> _Look:
+    def _look(self, changes: Sequence[TreeChange]) -> _Look:
         # Before git looks: a file that is changed later no longer has this signature.
         signatures = {change.path: signature(self._root / change.path) for change in changes}
         env = self._copy_of_index("index")
@@ -238,7 +238,7 @@ class MainCheckout:
         foreign = [each.path for each in changes if index.get(each.path) not in (each.old, each.new)]
         return _Look(unchanged, to_do, foreign)
 
-    def _refuse_obstacles(self, changes: Sequence[Change], look: _Look) -> None:
+    def _refuse_obstacles(self, changes: Sequence[TreeChange], look: _Look) -> None:
         blocked = [change for change in changes if change.path not in look.unchanged]
         if not blocked:
             return
@@ -264,7 +264,7 @@ class MainCheckout:
         self._git.run(*checkout, input=_join(new), env=env)
         return env
 
-    def _refuse_filters(self, step: MergeStep, changes: Sequence[Change], env: Mapping[str, str]) -> None:
+    def _refuse_filters(self, step: MergeStep, changes: Sequence[TreeChange], env: Mapping[str, str]) -> None:
         """A filter is a program of the repository's choice, and files without it may be wrong."""
         keys = [value for name, value in env.items() if name.startswith("GIT_CONFIG_KEY_")]
         names = {key.removeprefix("filter.").rpartition(".")[0] for key in keys}
@@ -319,7 +319,7 @@ def _listed(line: str) -> tuple[str, Entry | None]:
     return path, Entry(mode, id) if (tag, stage) == ("H", "0") else Entry(tag, stage)
 
 
-def _index_line(change: Change) -> str:
+def _index_line(change: TreeChange) -> str:
     mode, id = change.new or ("0", "0" * len(change.old.id if change.old else ""))
     return f"{mode} {id}\t{change.path}"
 

@@ -21,7 +21,7 @@ from teamcli.exec.sandbox.git import repositories_behind, shared_repository
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR
 from teamcli.worktrees.checkout import Checkout
-from teamcli.worktrees.git import Git
+from teamcli.worktrees.git import Git, config_line
 
 INCLUDE_FILE = ".worktreeinclude"
 SETUP_SECONDS = 900.0
@@ -107,14 +107,7 @@ def _config(checkout: Checkout, main: Main) -> str:
         "remote.origin.url": str(main.git.directory),
         "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*",
     }
-    return "".join(_line(*key.rpartition("."), value) for key, value in values.items())
-
-
-def _line(section: str, _: str, name: str, value: str) -> str:
-    top, _, sub = section.partition(".")
-    heading = f'{top} "{sub}"' if sub else top
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'[{heading}]\n\t{name} = "{quoted}"\n'
+    return "".join(config_line(key, value) for key, value in values.items())
 
 
 def copy_included(checkout: Checkout, main: Git, host: CommandHost, cancel: CancelScope) -> None:

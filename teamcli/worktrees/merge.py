@@ -23,7 +23,7 @@ from teamcli.storage.files import as_state_error, open_private
 from teamcli.storage.team_dir import TeamDir
 from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
-from teamcli.worktrees.changes import Change, changes_between
+from teamcli.worktrees.changes import TreeChange, changes_between
 from teamcli.worktrees.checkout import Checkout
 from teamcli.worktrees.checkouts import Checkouts
 from teamcli.worktrees.main_checkout import MainCheckout, MergeStep, TargetMoved, describe_kept, name_some
@@ -177,7 +177,7 @@ class Merger:
             raise MergeRefused(f"'{member}' has no checkout, so there is nothing to merge")
         return checkout
 
-    def _refuse_unmergeable(self, checkout: Checkout, changes: Sequence[Change]) -> None:
+    def _refuse_unmergeable(self, checkout: Checkout, changes: Sequence[TreeChange]) -> None:
         root, paths = self._checkouts.main.directory, [change.path for change in changes]
         yourself = f"look at it, and merge it yourself: git merge {checkout.branch}"
         obeyed = [each for each in paths if each.split("/")[0].casefold() in _OBEYED or root / each in self._hook_files]

@@ -1,149 +1,226 @@
 """The repository that all hosts of a team share: the branches of members are pushed there, and fetched from there.
 
-This is the one place where git reaches other machines. It runs with the rights of the user, outside the sandbox, since
-it needs the user's keys. So nothing that the repository's own configuration names is run.
+This is the one place where git reaches other machines. It runs with the rights of the user, outside the sandbox, in a
+repository of its own (`private_repository`), and never in one where agents can write.
 """
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from pathlib import Path
+from urllib.parse import urlsplit
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import GitError
-from teamcli.exec.command_host import CommandHost
+from teamcli.errors import BranchTaken, GitError
+from teamcli.text.escaping import one_line
+from teamcli.text.redaction import register_secrets
+from teamcli.worktrees.crossing import carry, is_commit_id, known_to_both
 from teamcli.worktrees.git import Git, drop_stale_lock
+from teamcli.worktrees.private_repository import REMOTE, RemoteAddress, UsersGit
 
-REMOTE = "origin"
+LOOK_SECONDS = 60.0
+"""How long the remote may take to list its branches. Nothing else is tried if it does not answer."""
 TRAVEL_SECONDS = 600.0
-_BRANCHES = f"+refs/heads/*:refs/remotes/{REMOTE}/*"
-_OWN_SETTINGS = (
-    "config",
-    "--includes",
-    "--show-scope",
-    "--null",
-    "--get-regexp",
-    r"^credential\..*$|^core\.sshcommand$",
-)
-_URL = ("config", "--local", "--no-includes", "--get", f"remote.{REMOTE}.url")
+_REASON_LENGTH = 300
+_PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--no-signed")
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
+_BEGUN = "refs/carried/HEAD"
+_HINTS = ("Please make sure you have the correct access rights", "and the repository exists.", "hint:")
 
 
-_PUSH = ("--quiet", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--receive-pack=git-receive-pack")
-_TRUSTED = ("system", "global")
-"""Where settings come from that no agent can write."""
-_FETCHING = threading.Lock()
-"""Two fetches into one repository at a time would refuse to update the same branch."""
+def branch_at_remote(member: str, incarnation: int, team: str) -> str:
+    """What a member's branch is called where all teams and incarnations meet: `team/alice`, `team/alice.2` for the
+    second alice, `team/alice@shop` in the team `shop`.
+
+    No member's name has a dot or an at sign, so no two of them are the same, and none is a directory of another.
+    """
+    later = f".{incarnation}" if incarnation > 1 else ""
+    # A dot could stand where git allows none, at the end for example.
+    of_team = "" if team in ("", "default") else f"@{team.replace('.', '%2E')}"
+    return f"team/{member}{later}{of_team}"
 
 
-class SharingGit(Git):
-    """Git that may use the network and the user's keys."""
-
-    def __init__(self, host: CommandHost, directory: Path) -> None:
-        super().__init__(host, directory)
-        self._variables = {**self._variables, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_ASKPASS": "true"}
-        self._options = (
-            *self._options,
-            *("-c", "core.sshCommand=ssh -oBatchMode=yes", "-c", "core.gitProxy=", "-c", "protocol.ext.allow=never"),
-            *("-c", "push.gpgSign=false", "-c", "core.alternateRefsCommand=true"),
-        )
-
-    def travel(self, *arguments: str, cancel: CancelScope | None = None) -> bytes:
-        """The same as `run`, with the credentials that the user or the system has set up for all repositories.
-
-        Raises: GitError
-        """
-        words = self.run(*_OWN_SETTINGS, check=False).decode("utf-8", "replace").split("\0")
-        found = [
-            entry.partition("\n") for scope, entry in zip(words[::2], words[1::2], strict=False) if scope in _TRUSTED
-        ]
-        given = tuple(word for name, _, value in found for word in ("-c", f"{name}={value}"))
-        return self.run(*given, *arguments, cancel=cancel, seconds=TRAVEL_SECONDS)
+def target_of(branch: str) -> str:
+    """The branch that brings a member what its work is in conflict with."""
+    name, at, team = branch.partition("@")
+    return f"{name}.target{at}{team}"
 
 
 class SharedRemote:
-    def __init__(self, git: SharingGit) -> None:
-        self._git = git
-
-    def why_not(self) -> str:
-        """Why branches cannot travel; empty if nothing is known that would prevent it."""
-        url = self._url
-        if not url:
-            return f"the repository has no remote '{REMOTE}'"
-        # Its hooks would run outside the sandbox.
-        place = Path(url.removeprefix("file://")).expanduser()
-        if place.is_absolute() and place.resolve().is_relative_to(self._git.directory.resolve()):
-            return f"the remote '{REMOTE}' is in the directory of the team, where agents can write"
-        return ""
+    def __init__(self, private: UsersGit, main: Git, address: RemoteAddress) -> None:
+        """`main` is the git of the clone, inside the sandbox."""
+        self._private = private
+        self._main = main
+        self._address = address
+        self._beginning = threading.Lock()
+        self._fetching = threading.Lock()
+        """Two fetches at a time would refuse to update the same branch."""
+        register_secrets(filter(None, map(_password, (*address.urls, *address.push_urls))))
 
     @property
-    def _url(self) -> str:
-        """From the repository's own configuration, which no agent can write; not from files that it includes, nor from
-        `.git/remotes`, which an agent could."""
-        url = self._git.text(*_URL, check=False)
-        is_relative_path = "://" not in url and ":" not in url and not url.startswith("/")
-        return str(self._git.directory / url) if url and is_relative_path else url
+    def name(self) -> str:
+        """What the clone calls it."""
+        return self._address.name
 
-    def unpushed(self) -> str:
-        """What other hosts do not have of the lead's branch, in words; empty if they have it all."""
-        if self.why_not() or self._git.text("branch", "--remotes", "--contains", "HEAD", check=False):
-            return ""
-        return "the last commits here are not pushed, so other hosts do not have them"
+    def tips(self, *branches: str, cancel: CancelScope | None = None) -> dict[str, str]:
+        """The commits of those branches that there are at the remote.
+
+        Raises: GitError
+        """
+        refs = {f"refs/heads/{branch}": branch for branch in branches}
+        listed = self._travel("ls-remote", "--refs", REMOTE, *refs, cancel=cancel, seconds=LOOK_SECONDS)
+        lines = (line.split("\t") for line in listed.decode("utf-8", "replace").splitlines())
+        return {refs[ref]: commit for commit, ref in lines if ref in refs and is_commit_id(commit)}
 
     def fetch(self, branch: str, cancel: CancelScope | None = None) -> str:
-        """Fetch all branches. Returns the commit of this one; empty if nobody has pushed it.
+        """Bring a branch into the clone, as commits without a name, together with what its member is to merge.
+        Returns its commit; empty if it is not there.
 
         Raises: GitError
         """
-        options = (
-            *("--quiet", "--no-tags", "--prune", "--no-recurse-submodules", "--upload-pack=git-upload-pack"),
-            *("--no-write-fetch-head", "--refmap="),
-        )
-        with _FETCHING:
+        tips = self.tips(branch, target_of(branch), cancel=cancel)
+        self._begin(cancel)
+        with self._fetching:
+            if missing := [name for name, commit in tips.items() if not self._private.commit(commit)]:
+                self._fetch(missing, cancel)
+        for name, commit in tips.items():
+            if not self._private.commit(commit):  # it has moved since
+                tips[name] = commit = self._private.commit(_fetched(name))
+            self._bring(commit, cancel)
+        return tips.get(branch, "")
+
+    def _fetch(self, branches: list[str], cancel: CancelScope | None) -> None:
+        wanted = [f"+refs/heads/{branch}:{_fetched(branch)}" for branch in branches]
+        try:
+            self._travel(*_FETCH, REMOTE, *wanted, cancel=cancel)
+        except GitError:
+            left = list(self._private.directory.rglob("*.lock"))  # of a git that was killed
+            if not left:
+                raise
+            for lock in left:
+                drop_stale_lock(lock)
+            self._travel(*_FETCH, REMOTE, *wanted, cancel=cancel)
+
+    def _begin(self, cancel: CancelScope | None) -> None:
+        """A new repository gets what the clone has: that is faster than from the remote."""
+        with self._beginning:
+            head = self._main.commit("HEAD")
+            if not head or self._private.commit(_BEGUN):
+                return
             try:
-                self._git.travel("fetch", *options, self._url, _BRANCHES, cancel=cancel)
-            except GitError:
-                if not self._drop_stale_locks():
-                    raise
-                self._git.travel("fetch", *options, self._url, _BRANCHES, cancel=cancel)
-        return self._git.commit(f"refs/remotes/{REMOTE}/{branch}")
+                self._carry(head, _BEGUN, cancel)
+            except GitError:  # a partial clone does not have everything itself
+                self._travel(*_FETCH, REMOTE, f"+HEAD:{_BEGUN}", cancel=cancel)
 
-    def _drop_stale_locks(self) -> bool:
-        """Remove what a git that was killed has left; false if it has left nothing."""
-        packed, branches = (
-            self._git.directory / self._git.text("rev-parse", "--git-path", name)
-            for name in ("packed-refs.lock", f"refs/remotes/{REMOTE}")
-        )
-        left = [place for place in (packed, *branches.rglob("*.lock")) if place.exists()]
-        for place in left:
-            drop_stale_lock(place)
-        return bool(left)
+    def _bring(self, commit: str, cancel: CancelScope | None) -> None:
+        if commit and not self._main.commit(commit):
+            carry(commit, self._private, self._main, self._known_to_both(), cancel)
 
-    def push(self, branch: str, cancel: CancelScope | None = None) -> None:
-        """Push a branch. It only grows: a host that was replaced cannot take it back.
+    def _carry(self, commit: str, ref: str, cancel: CancelScope | None) -> None:
+        """From the clone into the private repository."""
+        if not self._private.commit(commit):
+            # Old commits may have what git would not write today, and the remote has its own rules.
+            carry(commit, self._main, self._private, self._known_to_both(), cancel, strict=False)
+        self._private.run("update-ref", ref, commit)
+
+    def _known_to_both(self) -> list[str]:
+        tips = self._private.text("for-each-ref", "--format=%(objectname)").splitlines()
+        return known_to_both([*tips, self._main.commit("HEAD")], self._private, self._main)
+
+    def create(self, branch: str, commit: str, cancel: CancelScope | None = None) -> None:
+        """Push a commit of the clone as a branch that is not there yet.
+
+        Raises: BranchTaken; GitError
+        """
+        self._push(branch, commit, ("--force-with-lease=refs/heads/{}:",), cancel)
+
+    def push(self, branch: str, commit: str, cancel: CancelScope | None = None) -> None:
+        """Push a commit of the clone as a member's branch. It only grows: a host that was replaced cannot take it back.
 
         Raises: GitError
         """
-        self._git.travel("push", *_PUSH, self._url, f"refs/heads/{branch}:refs/heads/{branch}", cancel=cancel)
+        self._push(branch, commit, (), cancel)
 
-    def publish(self, branch: str) -> str:
-        """Push the commit that is checked out here as a branch of that name, so that other hosts have it. Returns it.
-
-        Raises: GitError
-        """
-        commit = self._git.commit("HEAD")
-        self._git.travel("push", *_PUSH, self._url, f"+{commit}:refs/heads/{branch}")
-        return commit
-
-    def default_start(self) -> str:
-        """Where a member begins that has pushed nothing: the newest commit of the shared branch that is checked out
-        here, or of the remote's own.
+    def publish(self, branch: str, commit: str) -> None:
+        """Push what the work of a member is in conflict with, in place of what was in conflict before.
 
         Raises: GitError
         """
-        here = self._git.text("symbolic-ref", "--quiet", "--short", "HEAD", check=False)
-        names = [f"refs/remotes/{REMOTE}/{here}"] if here else []
-        found = (self._git.commit(name) for name in (*names, f"refs/remotes/{REMOTE}/HEAD", "HEAD"))
-        commit = next(filter(None, found), "")
-        if not commit:
-            raise GitError("the repository has no commit yet: commit and push something first")
-        return commit
+        target = target_of(branch)
+        now = self.tips(target).get(target, "")
+        if now != commit:
+            self._push(target, commit, (f"--force-with-lease=refs/heads/{{}}:{now}",), None)
+
+    def withdraw(self, branch: str) -> None:
+        """Delete what was published, since the conflict is resolved.
+
+        Raises: GitError
+        """
+        target = target_of(branch)
+        for tip in self.tips(target).values():
+            self._delete(target, tip)
+
+    def delete(self, branch: str, commit: str) -> None:
+        """Delete a branch that is still at this commit, and what was published for it.
+
+        Raises: GitError
+        """
+        tips = self.tips(branch, target_of(branch))
+        if tips.get(branch, commit) != commit:
+            raise GitError("it has moved meanwhile")
+        for name, tip in tips.items():
+            self._delete(name, tip)
+
+    def _delete(self, branch: str, tip: str) -> None:
+        self._send(branch, f"--force-with-lease=refs/heads/{branch}:{tip}", REMOTE, f":refs/heads/{branch}")
+
+    def _push(self, branch: str, commit: str, options: tuple[str, ...], cancel: CancelScope | None) -> None:
+        self._begin(cancel)
+        self._carry(commit, f"refs/carried/{branch}", cancel)
+        lease = (option.format(branch) for option in options)
+        self._send(branch, *lease, REMOTE, f"{commit}:refs/heads/{branch}", cancel=cancel)
+
+    def _send(self, branch: str, *arguments: str, cancel: CancelScope | None = None) -> None:
+        with tempfile.TemporaryFile() as printed:
+            try:
+                self._private.run(*_PUSH, *arguments, output=printed, cancel=cancel, seconds=TRAVEL_SECONDS)
+            except GitError as e:
+                printed.seek(0)
+                refused = _refusal(printed.read().decode("utf-8", "replace"), e.errors)
+                if "stale info" in refused or "already exists" in refused:
+                    raise BranchTaken(f"'{self.name}' has another branch {branch}") from e
+                raise GitError(
+                    f"'{self.name}' refused {branch}: {refused}" if refused else self._explain(e), e.exit_code
+                ) from e
+
+    def _travel(self, *arguments: str, cancel: CancelScope | None = None, seconds: float = TRAVEL_SECONDS) -> bytes:
+        try:
+            return self._private.run(*arguments, cancel=cancel, seconds=seconds)
+        except GitError as e:
+            raise GitError(self._explain(e), e.exit_code, e.errors) from e
+
+    def _explain(self, error: GitError) -> str:
+        """What the other side, or ssh, says comes before git's own line."""
+        if not error.errors:
+            return f"'{self.name}' does not answer ({error})"
+        lines = (line.strip() for line in error.errors.splitlines())
+        said = " ".join(line for line in lines if line and not line.startswith(_HINTS))
+        return f"'{self.name}' cannot be reached: {one_line(said, _REASON_LENGTH)}"
+
+
+def _fetched(branch: str) -> str:
+    return f"refs/remotes/shared/{branch}"
+
+
+def _refusal(printed: str, errors: str) -> str:
+    """Why the other side has refused a branch, with what its hooks have said; empty if it is not about the branch."""
+    refused = [line.rpartition("\t")[2] for line in printed.splitlines() if line.startswith("!\t")]
+    said = [line.removeprefix("remote:").strip() for line in errors.splitlines() if line.startswith("remote:")]
+    return one_line(": ".join([*refused[:1], *([" ".join(said)] if said else [])]), _REASON_LENGTH) if refused else ""
+
+
+def _password(url: str) -> str:
+    try:
+        return urlsplit(url).password or ""
+    except ValueError:
+        return ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from teamcli.workspace.open_file import open_parent
-from teamcli.worktrees.changes import Change
+from teamcli.worktrees.changes import TreeChange
 
 Signature = tuple[int, ...]
 CHANGED = "it was changed in the meantime"
@@ -54,7 +54,7 @@ def obstacle(root: Path, path: str, removed: Collection[str]) -> str:
 
 
 def update_files(
-    root: Path, staged: Path, changes: Iterable[Change], unchanged: Mapping[str, Signature | None]
+    root: Path, staged: Path, changes: Iterable[TreeChange], unchanged: Mapping[str, Signature | None]
 ) -> dict[str, str]:
     """Bring all changes into the files below `root`. Returns the files that could not be updated, and why.
 
@@ -72,7 +72,7 @@ def update_files(
     return kept
 
 
-def _update(root: Path, staged: Path, change: Change, unchanged: Mapping[str, Signature | None]) -> str:
+def _update(root: Path, staged: Path, change: TreeChange, unchanged: Mapping[str, Signature | None]) -> str:
     path, new = root / change.path, staged / change.path
     if change.path not in unchanged:
         return "" if _is_done(path, new, change) else CHANGED
@@ -92,7 +92,7 @@ def _update(root: Path, staged: Path, change: Change, unchanged: Mapping[str, Si
     return ""
 
 
-def _is_done(path: Path, new: Path, change: Change) -> bool:
+def _is_done(path: Path, new: Path, change: TreeChange) -> bool:
     """Whether the file is already as in the new commit: a merge that was cut off got this far."""
     if change.new is None or not os.path.lexists(path):
         return change.new is None and not os.path.lexists(path)

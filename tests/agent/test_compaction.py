@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from teamcli.agent.compaction import Compaction, as_text, cut, framed_summary, long_results, size
 from teamcli.agent.conversation import Conversation, History, text_block
 from teamcli.llm.types import Block, Message
-from teamcli.storage.files import AppendLog, read_lines
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import read_lines
 from tests.agent.test_conversation import assert_valid, reply, use
 
 TASK, MAIL, NOTE = "the task", '<message from="bob" type="message">hi</message>', "<note>Go on.</note>"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from teamcli.claude_code.tool_responses import Result, exit_code_of, failure_text, is_failure, tool_response
+from teamcli.claude_code.tool_responses import CallResult, exit_code_of, failure_text, is_failure, tool_response
 
 ROOT = Path("/srv/project")
 
 
 def response(tool: str, given: dict[str, Any], content: str, original: str | None = None) -> Any:
-    return tool_response(Result(tool, given, content, ROOT, original))
+    return tool_response(CallResult(tool, given, content, ROOT, original))
 
 
 @pytest.mark.parametrize(

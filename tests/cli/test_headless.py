@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pty
@@ -427,6 +428,17 @@ class TestSignals:
             out, err = process.communicate(timeout=60)
         assert (process.returncode, json.loads(out)["subtype"]) == (code, "error")
         assert b"Traceback" not in err
+
+    def test_a_signal_that_another_thread_gets_ends_a_stalled_stream(self, program: Program) -> None:
+        # As if it had come right before the main thread began to wait: it does not end that wait.
+        with FakeAPI([answer(text("half an answer"), stall_after(4))]) as api:
+            process = with_api(program, api).start("-p", "x")
+            api.wait_for_stall()
+            main = process.pid
+            other = next(int(each.name) for each in Path(f"/proc/{main}/task").iterdir() if int(each.name) != main)
+            assert ctypes.CDLL(None).tgkill(main, other, signal.SIGTERM) == 0
+            process.communicate(timeout=60)
+        assert process.returncode == 143
 
     def test_a_signal_ends_the_command_that_runs(self, program: Program) -> None:
         mark = new_mark()

@@ -70,8 +70,8 @@ def opened(url: str, directory: Path) -> Team:
 
 def test_an_empty_database_is_migrated_once(empty_postgres_url: str, run: Run) -> None:
     first, second = (run("store", "migrate", "--store", empty_postgres_url) for _ in range(2))
-    assert first.endswith(": migrated from version 0 to 1.\n")
-    assert second.endswith(" is up to date (version 1).\n")
+    assert first.endswith(": migrated from version 0 to 2.\n")
+    assert second.endswith(" is up to date (version 2).\n")
 
 
 @pytest.mark.parametrize("words", [("store", "teams"), ("team",), ("store", "export")])
@@ -175,6 +175,22 @@ def test_without_the_key_mail_is_shown_with_a_warning_that_nothing_is_verified(
     printed = run("inbox")
     assert "done" in printed
     assert f"from {os.uname().nodename} (scp " in printed
+
+
+@pytest.mark.parametrize("command", ["team", "inbox", "log", "tasks"])
+def test_without_the_key_a_command_warns_once(stored: Path, run: Run, clean_environment: Path, command: str) -> None:
+    without_key(clean_environment)
+    assert run(command).count("does not have the key of the team") == 1
+
+
+def test_a_key_that_is_missing_can_be_copied_to_where_it_belongs(
+    stored: Path, run: Run, clean_environment: Path
+) -> None:
+    without_key(clean_environment)
+    keys = clean_environment / ".teamcli" / "teams"
+    keys.rmdir()
+    run("team")
+    assert keys.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_the_key_nothing_is_exported(stored: Path, run: Run, clean_environment: Path) -> None:

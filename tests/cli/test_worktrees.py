@@ -129,10 +129,10 @@ class TestEverythingHappensThere:
         assert "src/**" in result_text(tool_results(script.requests["alice"][1])[0])
         assert not (checkout(project) / "src" / "x.py").exists()
 
-    def test_it_is_told_about_its_branch(self, worked: tuple[Program, TeamScript]) -> None:
+    def test_it_learns_about_its_branch(self, worked: tuple[Program, TeamScript]) -> None:
         assert "on the branch team/alice" in worked[1].requests["alice"][0]["system"][0]["text"]
 
-    def test_it_is_not_told_to_expect_others_there(self, worked: tuple[Program, TeamScript]) -> None:
+    def test_it_is_not_asked_to_expect_others_there(self, worked: tuple[Program, TeamScript]) -> None:
         assert "in the same directory" not in worked[1].requests["alice"][0]["system"][0]["text"]
 
     def test_a_hook_file_of_the_project_is_guarded_in_the_checkout(self, project: Program) -> None:
@@ -350,7 +350,7 @@ class TestRestart:
             project.run("-p", "x", *BYPASS)
         assert result_text(tool_results(script.requests["alice"][1])[0]) == f"{checkout(project)}\nnew.py"
 
-    def test_one_that_was_deleted_by_hand_is_made_again_and_the_user_is_told(self, project: Program) -> None:
+    def test_one_that_was_deleted_by_hand_is_made_again_and_the_user_learns_it(self, project: Program) -> None:
         run_team(project, COMMIT)
         shutil.rmtree(checkout(project))
         script = TeamScript(lead=[text("Done.")], alice=[tool("bash", command="ls new.py"), text("Yes.")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.config.settings import Allowance, Price, Settings, load_settings, read_settings_file
+from teamcli.config.settings import Allowance, Price, Settings, load_settings, read_settings_file, settings_problem
 from teamcli.errors import ConfigError
 
 PAGE = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
@@ -89,3 +89,8 @@ def test_a_value_that_makes_no_sense_is_named_with_what_it_should_be(tmp_path: P
         read_settings_file(path)
     assert str(caught.value).startswith(f"{path}: {said}")
     assert str(caught.value).endswith("; fix it there")
+
+
+@pytest.mark.parametrize("name", Settings._fields)
+def test_each_setting_is_checked(name: str) -> None:
+    assert settings_problem({name: object()}).startswith(f"{name}: should be ")

@@ -21,7 +21,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.session_lines import SessionLines
+from teamcli.exec.shell_prelude import SessionLines
 from teamcli.hooks.background import Background, Wake
 from teamcli.hooks.commands import Ports, command_hooks
 from teamcli.hooks.conditions import is_about
@@ -648,7 +648,7 @@ def test_a_hook_that_says_so_is_not_waited_for(hooked: Hooked) -> None:
     assert runner.run(HookEvent("UserPromptSubmit", "lead", {"prompt": "x"}), hooked.cancel).context == "late news"
 
 
-def test_what_a_hook_leaves_running_goes_on_without_it(hooked: Hooked) -> None:
+def test_what_a_hook_leaves_running_continues_without_it(hooked: Hooked) -> None:
     os.mkfifo(hooked.root / "go")
     command = "(cat go >/dev/null; touch done) >/dev/null 2>&1 & echo blocked >&2; exit 2"
     assert hooked.run(command, before("bash", command="make")).objection == "blocked"

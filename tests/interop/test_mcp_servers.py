@@ -18,8 +18,9 @@ from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
+from teamcli.mcp.authorizer import NoAuthorizer
 from teamcli.mcp.client import McpClient
-from teamcli.mcp.http import HttpTransport, NoAuthorizer
+from teamcli.mcp.http import HttpTransport
 from teamcli.mcp.server import CallProgress, ServerConfig
 from tests.interop.installed import PYTHON_SERVERS, SERVERS, install_npm, install_python
 from tests.mcp.servers import PATIENT, Recorder, call, connect, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from teamcli.llm.types import Message
@@ -62,6 +62,7 @@ def test_what_needs_no_change_is_sent_as_it_is() -> None:
 
 
 @given(st.text(), st.lists(st.text()), st.lists(st.text()))
+@example("\r", [], [""])
 def test_a_message_that_grows_begins_as_before(output: str, before: list[str], later: list[str]) -> None:
     assert shaped(output, *before, *later).startswith(shaped(output, *before))
 

@@ -13,8 +13,9 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LoginNeeded, McpError
+from teamcli.mcp.authorizer import Authorizer, NoAuthorizer
 from teamcli.mcp.client import McpClient
-from teamcli.mcp.http import Authorizer, HttpTransport, NoAuthorizer
+from teamcli.mcp.http import HttpTransport
 from teamcli.mcp.param_headers import InvalidHeader, encode_value, find_param_headers, param_values
 from teamcli.mcp.server import CallProgress, ServerConfig
 from tests.mcp.fake_http import FakeHttp, serving

@@ -114,7 +114,7 @@ def test_a_server_that_keeps_crashing_is_not_started_in_a_loop() -> None:
         assert text_of(call(client, "echo", text="x")) == "x"
 
 
-def test_a_call_without_an_answer_times_out_and_the_server_goes_on() -> None:
+def test_a_call_without_an_answer_times_out_and_the_server_continues() -> None:
     with connect(timeouts=ServerTimeouts(SECONDS, SECONDS, 0.5, SECONDS)) as client:
         with pytest.raises(McpError, match=r"not answered tools/call within 0\.5 seconds"):
             call(client, "hang")

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pytest
 
-from teamcli.agent.transcript import list_sessions
+from teamcli.agent.transcript_sessions import list_sessions
 from teamcli.commands.reports.log import TimelineReader
 from teamcli.errors import ConnectionLost, ModelError, StateError
 from teamcli.exec.commands import MAX_BACKGROUND

@@ -21,8 +21,8 @@ from teamcli.errors import Cancelled, ToolError
 from teamcli.exec import host_process, running_command
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.plan import SandboxPlan, SandboxSettings
+from teamcli.exec.sandbox.protected_paths import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
 from teamcli.exec.sandbox.sandbox import Sandbox
-from teamcli.exec.sandbox.tables import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import text, tool, tool_results
 from tests.support.program import ROOT, Program

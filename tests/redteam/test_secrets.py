@@ -30,7 +30,7 @@ from teamcli.llm.faults import Faults
 from teamcli.llm.redacted_model import RedactedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextDelta
 from teamcli.session.event_bus import EventBus
-from teamcli.storage.logs import log_to
+from teamcli.storage.debug_log import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking
 from teamcli.text.redaction import MASK, RedactedStream, Redactor

@@ -132,7 +132,9 @@ class TestSubmit:
         write = [said("", call("send_message", to="alice", content="and?")) for _ in range(2)]
         model = scripted(lead=[said("", hire), "hired", write[0], "well", write[1], "well", "I see"])
         session = opened(llm=model, settings={"limits": {"wakes": 1}})
-        assert session.run("go").text == "I see"
+        session.run("go")
+        asked_by_lead = [request for request in model.requests if who_asks(request) == "lead"]
+        assert "is paused: other agents have woken it" in str(asked_by_lead[-1].messages[-1].content).lower()
         assert were_all_idle == [False]
 
     def test_a_listener_that_hears_the_end_of_a_wait_blocks_no_one(self, opened: Open) -> None:

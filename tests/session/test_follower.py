@@ -12,7 +12,7 @@ from teamcli.agent.conversation import Conversation, text_block
 from teamcli.agent.events import Event
 from teamcli.agent.tool import Display
 from teamcli.session.follower import Follower
-from teamcli.session.watching import Snapshot
+from teamcli.session.watching import AgentSnapshot
 from teamcli.storage.tail import file_identity
 from tests.session.test_watching import ALICE, Scene, call, reply, result, words
 
@@ -34,7 +34,7 @@ class Watcher:
 
     def look_at_files(self) -> None:
         path = self._scene.path(ALICE)
-        self.shown += self._follower.begin([Snapshot(ALICE, path, *file_identity(path))])
+        self.shown += self._follower.begin([AgentSnapshot(ALICE, path, *file_identity(path))])
 
     def _see(self, event: Event) -> None:
         self.shown += self._follower.follow(event)

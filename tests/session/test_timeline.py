@@ -48,7 +48,7 @@ def test_a_timeline_in_which_nothing_happened_is_closed_at_once(tmp_path: Path, 
     assert texts(tmp_path / "events.jsonl") == []
 
 
-def test_a_gap_is_told_once(tmp_path: Path, opened: OpenLog) -> None:
+def test_a_gap_is_reported_once(tmp_path: Path, opened: OpenLog) -> None:
     complaints: list[str] = []
     log = opened(tmp_path / "events.jsonl")
     timeline = Timeline(log, complaints.append)

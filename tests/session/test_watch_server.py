@@ -21,7 +21,7 @@ from teamcli.app.watch_channel import WatchChannel
 from teamcli.errors import StateError
 from teamcli.session import watch_server
 from teamcli.session.follower import Follower
-from teamcli.session.watch_client import Missed, Snapshots, WatchClient
+from teamcli.session.watch_client import Lagged, Snapshots, WatchClient
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.storage.unix_socket import connect
 from tests.session.test_watching import Scene, words
@@ -91,7 +91,7 @@ class Reader:
 
     def __init__(self, client: WatchClient) -> None:
         self.client = client
-        self.items: list[Event | Snapshots | Missed] = []
+        self.items: list[Event | Snapshots | Lagged] = []
         self.has_ended = False
 
     def read(self) -> None:
@@ -318,7 +318,7 @@ class TestSlowWatcher:
         reader.wait_for_snapshots()
         self.flood(channel, 2_000)  # nobody reads: would an agent wait for this watcher, it would wait for ever
         reader.wait_for_snapshots(2)
-        assert any(isinstance(item, Missed) for item in reader.items)
+        assert any(isinstance(item, Lagged) for item in reader.items)
 
     @pytest.mark.usefixtures("small")
     def test_it_shows_every_recorded_step_once_all_the_same(self, channel: Channel) -> None:
@@ -338,7 +338,7 @@ class TestSlowWatcher:
             for item in reader.items:
                 if isinstance(item, Snapshots):
                     shown.extend(follower.begin(item.snapshots))
-                elif not isinstance(item, Missed):
+                elif not isinstance(item, Lagged):
                     shown.extend(follower.follow(item))
             reader.items = []
             return last in shown

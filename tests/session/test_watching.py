@@ -18,8 +18,8 @@ from teamcli.agent.tool import Display
 from teamcli.llm.types import Reply, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.steps import steps_of
-from teamcli.session.watching import MOST_EVENTS, MOST_STREAMED, Snapshot, Watching
-from teamcli.storage.files import AppendLog
+from teamcli.session.watching import MOST_EVENTS, MOST_STREAMED, AgentSnapshot, Watching
+from teamcli.storage.append_log import AppendLog
 from teamcli.storage.team_dir import TeamDir
 from teamcli.text.redaction import Redactor, register_secrets
 
@@ -47,8 +47,8 @@ class Scene:
             log, on_record=lambda message, marks: self.bus(events.Recorded(name, message, log.end, marks))
         )
 
-    def snapshot(self, name: str = ALICE) -> Snapshot:
-        taken: list[Snapshot] = []
+    def snapshot(self, name: str = ALICE) -> AgentSnapshot:
+        taken: list[AgentSnapshot] = []
         self.watching.watch(name, taken.append)
         return taken[0]
 
@@ -151,14 +151,14 @@ class TestHandOver:
 
     def test_a_watcher_that_begins_at_any_moment_misses_nothing_and_sees_nothing_twice(self, scene: Scene) -> None:
         agents = [Busy(scene, name) for name in ("alice", "bob")]
-        feeds: list[tuple[Busy, list[Event | Snapshot]]] = []
+        feeds: list[tuple[Busy, list[Event | AgentSnapshot]]] = []
         for agent in agents:
             agent.start()
         for _ in range(TURNS):
             for agent in agents:
                 agent.has_ended.acquire()  # the turn before
                 agent.may_continue.release()  # so one runs while the watcher begins
-                feed: list[Event | Snapshot] = []
+                feed: list[Event | AgentSnapshot] = []
                 scene.bus.subscribe(feed.append)
                 scene.watching.watch(agent.name, feed.append)
                 feeds.append((agent, feed))
@@ -167,13 +167,13 @@ class TestHandOver:
         wrong = [agent.name for agent, feed in feeds if words(self._follow(agent.name, feed)) != agent.expected]
         assert wrong == []
 
-    def _follow(self, name: str, feed: list[Event | Snapshot]) -> Iterator[Event]:
-        start = next(index for index, item in enumerate(feed) if isinstance(item, Snapshot))
+    def _follow(self, name: str, feed: list[Event | AgentSnapshot]) -> Iterator[Event]:
+        start = next(index for index, item in enumerate(feed) if isinstance(item, AgentSnapshot))
         snapshot = feed[start]
-        assert isinstance(snapshot, Snapshot)
+        assert isinstance(snapshot, AgentSnapshot)
         yield from snapshot.steps(100_000)
         for item in feed[start + 1 :]:
-            assert not isinstance(item, Snapshot)
+            assert not isinstance(item, AgentSnapshot)
             yield from steps_of(item, name)
 
 

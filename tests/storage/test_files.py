@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import StateError
-from teamcli.storage.files import AppendLog, read_json, read_lines, write_atomic, write_json
-from teamcli.storage.logs import log_to
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.debug_log import log_to
+from teamcli.storage.files import read_json, read_lines, write_atomic, write_json
 from teamcli.storage.team_dir import TeamDir
 from tests.tools.file_agent import as_an_ordinary_user
 

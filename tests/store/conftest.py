@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.postgres import open_test_team
 from tests.support.postgres_bus import HostBus
 from tests.team.engines import PostgresEngine
 from tests.team.letters import KEY
+
+if TYPE_CHECKING:
+    from teamcli.store.postgres.leases import Host
+    from teamcli.store.postgres.team_rows import Team
+
+HostMaker = Callable[[str], "Host"]
 
 
 @pytest.fixture
@@ -37,3 +45,23 @@ def there(rows: PostgresEngine, tmp_path: Path) -> Iterator[HostBus]:
     bus = HostBus(rows.url, tmp_path / "there", key=KEY)
     yield bus
     bus.close()
+
+
+@pytest.fixture
+def team(postgres_url: str) -> Iterator[Team]:
+    team: Team = open_test_team(postgres_url)
+    yield team
+    team.database.close()
+
+
+@pytest.fixture
+def make_host(team: Team) -> HostMaker:
+    from teamcli.store.postgres.leases import Host
+    from teamcli.store.postgres.team_rows import Fence
+
+    def make(name: str) -> Host:
+        host = Host(team, name, 4, Fence(team))
+        host.join()
+        return host
+
+    return make

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from teamcli.store.location import root_commit
 from teamcli.store.postgres.teams import open_team
-open_team(sys.argv[1], root_commit(Path.cwd()), "", create=True).database.close()
+open_team(sys.argv[1], root_commit(Path.cwd()), sys.argv[2], create=True).database.close()
 """
 BYPASS = ("--permission-mode", "bypassPermissions")
 
@@ -49,9 +49,19 @@ class Worker:
     def says(self, words: str) -> bool:
         return any(words in line for line in self.lines)
 
+    def count(self, words: str) -> int:
+        """In how many lines it says so."""
+        return sum(words in line for line in self.lines)
+
     def wait_for(self, words: str) -> None:
         wait_until(lambda: self.says(words) or self.process.poll() is not None)
         assert self.says(words), self.lines
+
+    def freeze(self) -> None:
+        """On a busy machine, its threads run on for a moment after the signal."""
+        self.process.send_signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self.process.pid}/stat")
+        wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
         self.process.send_signal(how)
@@ -75,11 +85,21 @@ class Machines:
         git(directory, "commit", "--quiet", "-m", "start")
         git(directory, "push", "--quiet", "origin", "HEAD")
         self._workers: list[Worker] = []
-        subprocess.run([sys.executable, "-c", MAKE_TEAM, url], cwd=directory, env=self.lead.env(), check=True)
+        self.make_team("")
+
+    def make_team(self, name: str) -> None:
+        command = [sys.executable, "-c", MAKE_TEAM, self.url, name]
+        subprocess.run(command, cwd=self.lead.directory, env=self.lead.env(), check=True)
 
     def _clone(self, name: str, home: Path) -> Program:
         git(self.base, "clone", "--quiet", str(self.remote), name)
         return Program(self.base / name, home, variables={"TEAMCLI_STORE": self.url})
+
+    def clone(self, name: str) -> Program:
+        """Another place where the lead, or a worker, can run."""
+        program = self._clone(name, self.lead.home)
+        program.url = self.lead.url
+        return program
 
     def run(self, *arguments: str) -> Ran:
         """The lead, with -p."""
@@ -91,16 +111,23 @@ class Machines:
         *arguments: str,
         permissions: tuple[str, ...] = BYPASS,
         variables: Mapping[str, str] = MappingProxyType({}),
+        clone: str = "",
     ) -> Worker:
-        place = self.base / name
+        """In the clone of that name; usually that of the host."""
+        place = self.base / (clone or name)
         program = Program(place, self.lead.home, self.lead.url, variables={**self.lead.variables, **variables})
         if not place.exists():
-            self._clone(name, self.lead.home)
+            self._clone(place.name, self.lead.home)
         line = ("worker", "--name", name, *permissions, *arguments)
         worker = Worker(program.start(*line, stdout=subprocess.DEVNULL), name)
         self._workers.append(worker)
         worker.wait_for("is ready for")
         return worker
+
+    def private_repository(self, clone: str) -> Path:
+        """From which the host that works in that clone fetches and pushes."""
+        (found,) = (self.lead.home / ".teamcli" / "remotes").glob(f"{clone}-*.git")
+        return found
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         import psycopg

@@ -16,7 +16,7 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.store.postgres import database as module
-from teamcli.store.postgres.database import Database, Listener, connect
+from teamcli.store.postgres.database import Database, Listener, Topic, connect
 from teamcli.store.postgres.schema import MIGRATIONS, check_version, migrate
 from tests.support.postgres import PASSWORD, Server
 from tests.support.program import ROOT
@@ -160,16 +160,16 @@ def test_a_transaction_whose_commit_was_not_answered_runs_again(opened: Opened, 
 def test_topics_are_notified_after_the_commit_and_not_after_a_rollback(
     opened: Opened, other: psycopg.Connection[Any]
 ) -> None:
-    other.execute("listen teamcli")
+    other.execute("listen one")
 
     def refuse(cursor: psycopg.Cursor[Any]) -> None:
         raise StateError("no")
 
     with pytest.raises(StateError):
-        opened.database.run(refuse, "1/never")
-    opened.database.run(lambda cursor: cursor.execute("select 1"), "1/inbox/a", "1/task")
+        opened.database.run(refuse, Topic("one", "never"))
+    opened.database.run(lambda cursor: cursor.execute("select 1"), Topic("one", "inbox/a"), Topic("one", "task"))
     found = [notification.payload for notification in other.notifies(timeout=DEADLINE_SECONDS, stop_after=2)]
-    assert found == ["1/inbox/a", "1/task"]
+    assert found == ["inbox/a", "task"]
 
 
 # Outages
@@ -408,7 +408,9 @@ class Heard:
     def __init__(self, url: str, silence_seconds: float = 60) -> None:
         self.topics: list[str] = []
         self.gaps: list[float] = []
-        self.listener = Listener(url, self._topics, lambda: self.gaps.append(time.monotonic()), silence_seconds)
+        self.listener = Listener(
+            url, ["one", "two"], self._topics, lambda: self.gaps.append(time.monotonic()), silence_seconds
+        )
 
     def _topics(self, topics: Sequence[str]) -> None:
         self.topics += [topic for topic in topics if topic != "fail"]
@@ -426,13 +428,28 @@ def heard(postgres_url: str) -> Iterator[Heard]:
 
 
 def pids_of_listeners(connection: psycopg.Connection[Any]) -> list[int]:
-    query = "select pid from pg_stat_activity where datname = current_database() and query = 'listen teamcli'"
+    query = "select pid from pg_stat_activity where datname = current_database() and query = 'listen two'"
     return [pid for (pid,) in connection.execute(query).fetchall()]
 
 
 def test_a_listener_hears_what_is_notified(opened: Opened, heard: Heard) -> None:
-    opened.database.fetch("select 1", {}, "1/task", "1/inbox/a")
-    wait_until(lambda: heard.topics == ["1/task", "1/inbox/a"])
+    opened.database.fetch("select 1", {}, Topic("one", "task"), Topic("one", "inbox/a"))
+    wait_until(lambda: heard.topics == ["task", "inbox/a"])
+    assert len(heard.gaps) == 1
+
+
+def test_a_notification_that_waits_for_others_is_sent_before_the_end(opened: Opened, heard: Heard) -> None:
+    opened.database.fetch("select 1", {}, Topic("one", "inbox/lead", seconds=600))
+    opened.database.close()
+    wait_until(lambda: heard.topics == ["inbox/lead"])
+
+
+def test_a_notification_outlives_the_connection_of_its_transaction(
+    opened: Opened, heard: Heard, other: psycopg.Connection[Any]
+) -> None:
+    opened.database.fetch("select 1", {}, Topic("one", "member/alice", seconds=0.5))
+    other.execute("select pg_terminate_backend(%s, 5000)", (opened.database.pid,))
+    wait_until(lambda: heard.topics == ["member/alice"])
     assert len(heard.gaps) == 1
 
 
@@ -449,8 +466,8 @@ def test_a_listener_that_loses_its_connection_asks_everyone_to_look_again(
     (pid,) = pids_of_listeners(other)
     other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
     wait_until(lambda: len(heard.gaps) == 2)
-    opened.database.fetch("select 1", {}, "1/task")
-    wait_until(lambda: heard.topics == ["1/task"])
+    opened.database.fetch("select 1", {}, Topic("one", "task"))
+    wait_until(lambda: heard.topics == ["task"])
 
 
 def test_a_listener_looks_again_from_time_to_time(postgres_url: str) -> None:
@@ -472,8 +489,8 @@ def test_a_listener_survives_an_outage(own_postgres: Server) -> None:
 
 
 def test_a_bug_in_who_listens_ends_nothing(opened: Opened, heard: Heard) -> None:
-    opened.database.fetch("select 1", {}, "fail", "1/task")
-    wait_until(lambda: heard.topics == ["1/task"])
+    opened.database.fetch("select 1", {}, Topic("one", "fail"), Topic("one", "task"))
+    wait_until(lambda: heard.topics == ["task"])
 
 
 def test_closing_a_listener_takes_no_time_whatever_it_does(postgres_url: str, tmp_path: Path) -> None:

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from teamcli.errors import ConfigError, LeaseLost, StateError
-from tests.support.postgres import open_test_team
+from tests.store.conftest import HostMaker
+from tests.support.postgres import expire
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from teamcli.store.postgres.leases import Host
     from teamcli.store.postgres.team_rows import Fence, Team
-
-HostMaker = Callable[[str], "Host"]
-
-
-@pytest.fixture
-def team(postgres_url: str) -> Iterator[Team]:
-    team: Team = open_test_team(postgres_url)
-    yield team
-    team.database.close()
-
-
-@pytest.fixture
-def make_host(team: Team) -> HostMaker:
-    from teamcli.store.postgres.leases import Host
-    from teamcli.store.postgres.team_rows import Fence
-
-    def make(name: str) -> Host:
-        host = Host(team, name, 4, Fence(team))
-        host.join()
-        return host
-
-    return make
-
-
-def expire(team: Team, host: str) -> None:
-    sql = "update host set expires_at = clock_timestamp() - interval '1 second' where team = %s and name = %s"
-    team.database.run(lambda cursor: cursor.execute(sql, (team.id, host)))
 
 
 def fence_of(host: Any) -> Fence:
@@ -94,6 +67,19 @@ def test_a_host_that_has_lost_an_agent_writes_nothing_for_it_any_more(team: Team
         write(team, one, "alice")
 
 
+def test_an_agent_that_comes_back_while_its_loss_is_dealt_with_stays(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    expire(team, "one")
+    two.take("alice")
+    assert one.renew() == ["alice"]
+    two.give_up("alice")
+    assert one.take("alice")
+    one.forget(["alice"])
+    assert fence_of(one).holds("alice")
+    assert write(team, one, "alice") == 3
+
+
 def test_an_agent_that_is_given_up_is_free_at_once(make_host: HostMaker) -> None:
     one, two = make_host("one"), make_host("two")
     one.take("alice")
@@ -106,6 +92,14 @@ def test_what_a_host_ran_is_free_as_soon_as_it_has_left(make_host: HostMaker) ->
     one.take("alice")
     one.leave()
     assert two.take("alice")
+
+
+def test_a_thread_that_outlives_the_leaving_of_its_host_writes_nothing(team: Team, make_host: HostMaker) -> None:
+    one = make_host("one")
+    one.take("alice")
+    one.leave()
+    with pytest.raises(LeaseLost):
+        write(team, one, "alice")
 
 
 def test_a_takeover_waits_for_a_write_that_is_under_way(postgres_url: str, team: Team, make_host: HostMaker) -> None:
@@ -157,4 +151,23 @@ def test_the_hosts_of_a_team_are_listed_with_what_they_run(team: Team, make_host
     for agent in ("lead", "alice", "bob"):
         one.take(agent)
     expire(team, "two")
-    assert read_hosts(team) == [HostRow("one", True, 4, 2), HostRow("two", False, 4, 0)]
+    assert read_hosts(team) == [HostRow("one", True, 4, 2, has_lead=True), HostRow("two", False, 4, 0)]
+
+
+def test_a_host_that_has_not_renewed_its_lease_is_silent_before_it_counts_as_dead(
+    team: Team, make_host: HostMaker
+) -> None:
+    from teamcli.store.postgres.leases import read_hosts
+
+    def let_pass(seconds: float) -> None:
+        sql = "update host set expires_at = expires_at - %s * interval '1 second' where team = %s"
+        team.database.run(lambda cursor: cursor.execute(sql, (seconds, team.id)))
+
+    make_host("box")
+    assert [(host.is_alive, host.silent_seconds) for host in read_hosts(team)] == [(True, 0.0)]
+    let_pass(15)
+    (silent,) = read_hosts(team)
+    assert silent.is_alive
+    assert 15 <= silent.silent_seconds < 30
+    let_pass(15)
+    assert [(host.is_alive, host.silent_seconds) for host in read_hosts(team)] == [(False, 0.0)]

@@ -198,7 +198,7 @@ def test_a_takeover_waits_for_a_write_that_has_begun(rows: PostgresEngine, there
 def test_an_agent_that_was_taken_over_cannot_write_here_until_it_is_held_again(here: HostBus) -> None:
     fence = Fence(here.team)
     fence.hold("bob", 1)
-    fence.lose("bob")
+    fence.lose("bob", 1)
     assert fence.agents == []
     with pytest.raises(LeaseLost):
         here.team.database.run(lambda cursor: fence.check(cursor, "bob"))
@@ -263,7 +263,7 @@ def test_an_order_that_nobody_was_notified_of_is_found_after_a_gap(here: HostBus
     assert here.listener
     here.listener.close()
     body = rows.codec().write(ORDER._replace(to="alice/orders")).decode().strip()
-    rows.insert(body, "alice/orders")
+    rows.insert(body, "alice/orders", id=ORDER.id)
     here.look_again()
     assert heard == ["alice"]
     assert here.orders_after("alice", position).messages == (ORDER,)

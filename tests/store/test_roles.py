@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.roles import role_script
+from teamcli.store.postgres.roster import RosterRows
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.store.postgres.teams import summaries
 from teamcli.team.message import Message, MessageType, new_id
-from tests.support.postgres import Server, open_test_team
+from teamcli.team.roster import Member, Roster, Status
+from tests.support.postgres import Server, hold_lease, open_test_team
 
 Act = Callable[[Any], Any]
 
@@ -83,7 +86,29 @@ def test_a_worker_creates_a_team_and_hosts_it(roles: dict[str, Database]) -> Non
     assert bus.send(Message(MessageType.MESSAGE, "user", "alice", "x", 1.0, new_id()))
 
 
-@pytest.mark.parametrize("table", ["message", "transcript", "lease", "team", "inbox", "event", "host"])
+def test_a_worker_deletes_what_a_team_removes_in_its_work(roles: dict[str, Database]) -> None:
+    roles["teamcli_worker"].run(sql("delete from question"))
+    assert roles["teamcli_worker"].run(lambda cursor: cursor.execute("select 1 from question").fetchall()) == []
+
+
+def test_a_worker_forgets_a_member(roles: dict[str, Database], tmp_path: Path) -> None:
+    database = roles["teamcli_worker"]
+
+    def create(cursor: Any) -> int:
+        cursor.execute("insert into team (uid, root, name) values (%s, 'r', 'third') returning id", ("1" * 32,))
+        return int(cursor.fetchone()[0])
+
+    team = Team(database, database.run(create), "1" * 32, b"k" * 32)
+    store = RosterRows(team, hold_lease(team, "lead"), tmp_path / "config.json", copy_seconds=0)
+    roster = Roster(store)
+    roster.add(Member("alice", "coder", Status.SHUTDOWN))
+    roster.forget("alice")
+    assert store.load().members == ()
+
+
+@pytest.mark.parametrize(
+    "table", ["message", "transcript", "lease", "team", "inbox", "event", "host", "member", "request", "task"]
+)
 def test_a_worker_deletes_nothing_that_a_team_must_not_lose(roles: dict[str, Database], table: str) -> None:
     with pytest.raises(StateError, match="permission denied"):
         roles["teamcli_worker"].run(sql(f"delete from {table}"))
@@ -93,3 +118,16 @@ def test_a_worker_deletes_nothing_that_a_team_must_not_lose(roles: dict[str, Dat
 def test_a_worker_does_not_change_the_tables(roles: dict[str, Database], statement: str) -> None:
     with pytest.raises(StateError):
         roles["teamcli_worker"].run(sql(statement))
+
+
+@pytest.mark.parametrize("table", ["message", "transcript", "event"])
+def test_a_worker_does_not_change_what_was_said_and_done(roles: dict[str, Database], table: str) -> None:
+    with pytest.raises(StateError, match="permission denied"):
+        roles["teamcli_worker"].run(sql(f"update {table} set team = team"))
+
+
+def test_rights_that_an_earlier_script_gave_are_taken_back(roles: dict[str, Database]) -> None:
+    roles["owner"].run(sql("grant update, delete on message to teamcli_worker"))
+    roles["owner"].run(lambda cursor: cursor.execute(role_script().encode()))
+    with pytest.raises(StateError, match="permission denied"):
+        roles["teamcli_worker"].run(sql("update message set body = ''"))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import IllegalTransition, LeaseLost, TeamError
+from teamcli.team.quiescence import Quiescence
+from teamcli.team.remote_teammate import OtherHosts
 from teamcli.team.requests import State
 from teamcli.team.roster import Member, Roster, Status, read_team
+from teamcli.team.running_agents import RunningAgents
 from tests.support.postgres import hold_lease, open_test_team
 from tests.support.waiting import wait_until
 
@@ -157,13 +161,91 @@ def test_every_change_wakes_those_who_listen(make: MakeRoster, team: Team, postg
     import psycopg
 
     with psycopg.connect(postgres_url, autocommit=True) as listener:
-        listener.execute("listen teamcli")
+        listener.execute(f"listen {team.channel}".encode())
         roster = make()
-        roster.add(Member("alice", "coder", IDLE))
+        roster.add(Member("alice", "coder", IDLE, host="any"))
         plan = roster.submit_plan("alice", "plan")
         topics = [each.payload for each in listener.notifies(timeout=30, stop_after=3)]
-    wanted = [f"{team.id}/member/alice", f"{team.id}/member/alice", f"{team.id}/request/{plan.id}"]
-    assert topics == wanted
+    assert topics == ["member/alice", "member/alice", f"request/{plan.id}"]
+
+
+def test_what_a_member_does_wakes_only_the_host_of_the_lead(make: MakeRoster, team: Team, postgres_url: str) -> None:
+    import psycopg
+
+    make().add(Member("alice", "coder", IDLE, host="any"))
+    worker = make(hold_lease(team, "alice"), is_apart=True)
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        for channel in (team.channel, team.lead_channel):
+            listener.execute(f"listen {channel}".encode())
+        worker.transition("alice", WORKING)
+        worker.count("alice", turns=1)
+        worker.transition("alice", IDLE)
+        worker.update("alice", paused=True)
+        worker.transition("alice", SHUTDOWN)
+        heard = [(each.channel, each.payload) for each in listener.notifies(timeout=30, stop_after=3)]
+    # Three changes were gathered, and the first one that others have to know took them with it.
+    topic = "member/alice"
+    assert heard == [(team.lead_channel, topic), (team.channel, topic), (team.channel, topic)]
+
+
+def test_what_only_the_screen_shows_is_announced_a_moment_later(
+    make: MakeRoster, team: Team, postgres_url: str
+) -> None:
+    import psycopg
+
+    make().add(Member("alice", "coder", IDLE, host="any"))
+    worker = make(hold_lease(team, "alice"), is_apart=True)
+    with psycopg.connect(postgres_url, autocommit=True) as listener:
+        listener.execute(f"listen {team.lead_channel}".encode())
+        worker.transition("alice", WORKING)
+        assert [each.payload for each in listener.notifies(timeout=30, stop_after=1)] == ["member/alice"]
+
+
+class Hosts:
+    """Of members that have read all their mail."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+
+    @property
+    def is_current(self) -> bool:
+        return self._roster.is_current()
+
+    def has_unread(self, name: str) -> bool:
+        return False
+
+
+def test_a_team_is_not_idle_while_a_member_of_another_host_has_begun_something(make: MakeRoster, team: Team) -> None:
+    lead = make()
+    lead.add(Member("alice", "coder", IDLE, host="any"))
+    tasks = SimpleNamespace(has_new=False, held=lambda name: ())
+    others = OtherHosts(lead, cast(Any, Hosts(lead)), lambda: cast(Any, tasks), is_here=lambda member: False)
+    background = SimpleNamespace(running_detached=list)
+    quiescence = Quiescence(RunningAgents(others), lead, cast(Any, background), is_headless=True)
+    assert quiescence.wait_until_idle(CancelScope(), timeout_seconds=0)
+    worker = make(hold_lease(team, "alice"), is_apart=True)
+    worker.transition("alice", WORKING)
+    assert not quiescence.wait_until_idle(CancelScope(), timeout_seconds=0)
+    worker.transition("alice", IDLE)
+    lead.refresh()
+    assert not quiescence.is_working
+    worker.transition("alice", WORKING)
+    assert quiescence.is_working
+
+
+def test_counters_are_not_written_with_what_another_member_does(make: MakeRoster, team: Team) -> None:
+    one = make(counter_seconds=3600)
+    for name in ("alice", "bob"):
+        one.add(Member(name, "coder", IDLE))
+    one.count("bob", turns=3)
+    one.transition("alice", WORKING)
+    assert make().get("bob").turns == 0
+    one.transition("bob", WORKING)
+    assert make().get("bob").turns == 3
+    one.count("bob", turns=1)
+    one.transition("alice", IDLE)
+    one.close()
+    assert make().get("bob").turns == 4
 
 
 def test_a_name_is_given_once(make: MakeRoster) -> None:

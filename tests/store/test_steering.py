@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -122,8 +123,79 @@ def test_questions_of_another_host_are_answered_at_the_prompt(machines: Machines
         # The lead has gone without a word, and comes back: what is open is asked again.
         with Screen(machines.lead, "--continue", columns=120, lines=60) as screen:
             screen.wait_for("touch five")
+            screen.wait_for("▲ alice asks on second ")
             screen.type("y\r")
             screen.wait_for("second result")
+
+
+def test_a_question_says_where_it_comes_from_and_is_withdrawn_with_its_host(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard")],
+        alice=[tool("bash", command="touch one"), tool("bash", command="touch two"), text("second result")],
+    )
+    with machines.lead.against(script):
+        worker = machines.worker("box", permissions=())
+        with Screen(machines.lead, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for_all("alice on box wants to use bash:", "allow? >>", "▲ alice asks on box ")
+            second = machines.worker("second", permissions=())
+            # Answered while its host can no longer take the answer, and nobody knows that yet.
+            worker.freeze()
+            screen.type("y\r")
+            screen.wait_for("Allowed alice once: $ touch one")
+            worker.kill()
+            screen.wait_for_all(
+                "question ($ touch one) is withdrawn, and your answer was not used:", "who may ask again"
+            )
+            screen.wait_for("alice on second wants to use bash:")
+            second.kill()
+            screen.wait_for("question ($ touch two) is withdrawn: its host 'second' is gone")
+    assert not (machines.base / "box/.team/worktrees/alice/one").exists()
+
+
+def test_a_plan_is_answered_although_its_host_has_died(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("do it", plan=True), text("asked"), text("the user decides"), text("heard"), text("and more")],
+        alice=[
+            tool("submit_plan", plan="touch late"),
+            text("submitted"),
+            tool("bash", command="touch late"),
+            text("first result"),
+        ],
+    )
+    with machines.lead.against(script):
+        worker = machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice do it\r")
+            screen.wait_for_all("alice on box has a plan", "approve? >>")
+            screen.wait_for("the user decides")
+            # Ready before the other is gone, or the lead's host may take her.
+            machines.worker("second")
+            worker.kill()
+            screen.type("y\r")
+            screen.wait_for("Approved the plan of 'alice'")
+            screen.wait_for("first result")
+    assert (machines.base / "second/.team/worktrees/alice/late").exists()
+
+
+def test_a_host_that_leaves_does_not_wait_for_an_answer(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("begin"), text("asked"), text("heard")],
+        alice=[tool("bash", command="touch one"), tool("bash", command="touch two"), text("result")],
+    )
+    with machines.lead.against(script):
+        worker = machines.worker("box", permissions=())
+        with Screen(machines.lead, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            screen.wait_for("alice on box wants to use bash:")
+            machines.worker("second", permissions=())
+            worker.process.send_signal(signal.SIGTERM)
+            screen.wait_for("question ($ touch one) is withdrawn: the call was stopped")
+            screen.wait_for("alice on second wants to use bash:")
+            assert worker.process.wait(60) == 0
 
 
 def test_a_member_on_another_host_is_watched_from_its_record(machines: Machines) -> None:
@@ -271,3 +343,31 @@ def test_a_worker_for_a_repository_without_a_team_says_how_to_begin(postgres_url
         pytest.raises(UsageError, match=words),
     ):
         open_team(postgres_url, "f" * 40, "", create=False, database=database)
+
+
+@pytest.mark.soak_only  # two orders wait for their time limits
+def test_an_order_waits_until_the_host_has_brought_the_member_up(machines: Machines) -> None:
+    """As long as that takes: its branch may have to be fetched over a slow line."""
+    go, asked = machines.base / "go", machines.base / "asked"
+    slow = machines.base / "slow"
+    slow.write_text(
+        f"#!/bin/sh\ncase $PWD in */box-*) touch {asked}; while ! test -e {go}; do sleep 0.05; done ;; esac\n"
+        'exec git-upload-pack "$@"\n'
+    )
+    slow.chmod(0o755)
+    with (machines.lead.home / ".gitconfig").open("a") as config:
+        config.write(f'[remote "teamcli"]\n\tuploadpack = {slow}\n')
+    script = TeamScript(lead=[spawn("begin"), text("asked"), text("heard")], alice=[text("never said")])
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            wait_until(asked.exists)
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Asked 'alice' to shut down")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Stopped 'alice'")
+            go.touch()
+            wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
+    assert not script.requests.get("alice")

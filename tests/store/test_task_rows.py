@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,13 @@ import pytest
 
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.errors import LeaseLost, TaskError
-from teamcli.tasks.board import BoardChange, TaskChange, TaskStatus
+from teamcli.tasks.board import BoardChange, Task, TaskChange, TaskStatus
 from teamcli.tasks.stored_board import StoredBoard
 from tests.support.postgres import hold_lease
 from tests.tasks.engines import RowTasks
 
 if TYPE_CHECKING:
+    from teamcli.store.postgres.database import Topic
     from teamcli.store.postgres.tasks import TaskRows
     from teamcli.store.postgres.team_rows import Fence
 
@@ -27,11 +28,14 @@ IN_PROGRESS, COMPLETED = TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED
 class LostAnswer:
     """A database that commits twice, as after a connection that was lost before the answer came."""
 
-    def __init__(self, database: Any) -> None:
+    def __init__(self, database: Any, meanwhile: Callable[[], object] = tuple) -> None:
+        """`meanwhile` is what others do in between."""
         self._database = database
+        self._meanwhile = meanwhile
 
-    def run(self, act: Any, *topics: str) -> Any:
+    def run(self, act: Any, *topics: Topic) -> Any:
         self._database.run(act)
+        self._meanwhile()
         return self._database.run(act, *topics)
 
     def __getattr__(self, name: str) -> Any:
@@ -54,6 +58,14 @@ def board_of(rows: RowTasks, fence: Fence) -> StoredBoard:
     from teamcli.store.postgres.tasks import TaskRows
 
     return StoredBoard(TaskRows(rows.team, fence), lambda: NAMES)
+
+
+def shaken_board(rows: RowTasks, meanwhile: Callable[[], object]) -> StoredBoard:
+    """The board of a host that gets no answer to its commits."""
+    from teamcli.store.postgres.tasks import TaskRows
+
+    team = rows.team._replace(database=LostAnswer(rows.team.database, meanwhile))
+    return StoredBoard(TaskRows(team, rows.fence), lambda: NAMES)
 
 
 def execute(rows: RowTasks, sql: str) -> None:
@@ -109,6 +121,39 @@ def test_a_change_whose_commit_was_not_confirmed_is_made_and_reported_once(rows:
     assert [task.id for task in shaken.release("bob")] == [2]
     assert [change.what for change in changes] == ["claimed", "completed", "released"]
     assert shaken.tasks() == board.tasks()
+
+
+def test_a_task_that_is_claimed_before_its_creation_is_confirmed_stays_claimed(
+    rows: RowTasks, board: StoredBoard
+) -> None:
+    claims: list[Task | None] = []
+    shaken_board(rows, lambda: claims.append(board.claim_next("bob"))).create("lead", "work")
+    (task,) = board.tasks()
+    assert [claim.id for claim in claims if claim] == [task.id]
+    assert (task.owner, task.status) == ("bob", IN_PROGRESS)
+    assert board.claim_next("alice") is None
+
+
+def test_a_claim_that_is_not_confirmed_takes_no_second_task_if_the_first_is_changed(
+    rows: RowTasks, board: StoredBoard
+) -> None:
+    for _ in range(2):
+        board.create("lead", "work")
+    shaken = shaken_board(rows, lambda: board.update("lead", 1, TaskChange(subject="other work")))
+    claimed = shaken.claim_next("alice")
+    assert claimed is not None
+    assert claimed.id == 1
+    assert [(task.subject, task.owner) for task in shaken.tasks()] == [("other work", "alice"), ("work", None)]
+
+
+def test_only_as_many_commits_are_remembered_as_can_be_in_doubt(
+    rows: RowTasks, board: StoredBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("teamcli.store.postgres.tasks._SLOTS", 3)
+    for _ in range(5):
+        board.create("lead", "work")
+    query = "select count(*) from task_commit where team = %s"
+    assert rows.team.database.run(lambda cursor: cursor.execute(query, (rows.team.id,)).fetchone()) == (3,)
 
 
 def test_what_was_changed_right_after_such_a_commit_is_not_overlooked(rows: RowTasks, board: StoredBoard) -> None:
@@ -182,20 +227,20 @@ def test_only_a_change_wakes_those_who_listen(rows: RowTasks, board: StoredBoard
     import psycopg
 
     with psycopg.connect(postgres_url, autocommit=True) as listener:
-        listener.execute("listen teamcli")
+        listener.execute(f"listen {rows.team.channel}".encode())
         assert board.claim_next("alice") is None
         with pytest.raises(TaskError):
             board.create("lead", " ")
         board.create("lead", "work")
         board.update("lead", 1, TaskChange(subject="work"))
         board.claim_next("alice")
-        rows.team.database.notify("end")
+        rows.team.database.notify(rows.team.topic("end"))
         topics = []
         for each in listener.notifies(timeout=30):
             topics.append(each.payload)
             if topics[-1] == "end":
                 break
-    assert topics == [f"{rows.team.id}/task"] * 2 + ["end"]
+    assert topics == ["task", "task", "end"]
 
 
 def test_a_session_reports_what_other_hosts_have_changed_once_it_is_told(rows: RowTasks, board: StoredBoard) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from teamcli.agent.conversation import Conversation, text_block
-from teamcli.agent.transcript import begin_session, list_sessions
+from teamcli.agent.transcript_sessions import begin_session, list_sessions
 from teamcli.errors import LeaseLost, StateError
 from tests.support.postgres import hold_lease, open_test_team
 

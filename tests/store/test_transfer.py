@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.errors import StateError, UsageError
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.exporting import export_team

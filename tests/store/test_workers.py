@@ -50,6 +50,18 @@ def test_a_host_that_nobody_runs_is_named_with_those_there_are(machines: Machine
     assert "there is no host 'mars'; there are: box" in error
 
 
+def test_the_host_of_a_member_is_marked_as_gone_when_it_has_died(machines: Machines) -> None:
+    script = TeamScript(lead=[spawn("hi", host="box"), text("asked"), text("it answered")], alice=[text("done")])
+    with machines.lead.against(script):
+        worker = machines.worker("box")
+        machines.run("ask alice")
+        assert re.search(r"alice +box +coder", machines.lead.run("team").out)
+        worker.kill()
+        wait_until(lambda: "Host box: not running" in machines.lead.run("team").out)
+        shown = machines.lead.run("team").out
+    assert re.search(r"alice +box \(gone\) +coder", shown), shown
+
+
 def test_another_worker_finishes_what_a_killed_one_has_begun(machines: Machines) -> None:
     script = TeamScript(
         lead=[spawn("build it", host="any"), text("asked"), text("it is built")],
@@ -72,6 +84,90 @@ def test_another_worker_finishes_what_a_killed_one_has_begun(machines: Machines)
     assert "alice continues on the host 'two'; 'one' is gone or has left." in notices
     epochs = machines.rows("select distinct epoch from transcript where agent = 'alice' order by 1")
     assert [epoch for (epoch,) in epochs] == [1, 2, 3]
+
+
+def test_a_host_that_wakes_too_late_says_whom_it_has_lost_and_nothing_else(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("build it", host="any"), text("asked"), text("it is built")],
+        alice=[tool("bash", command=f"touch began; test -e {machines.base}/go || sleep 600"), text("built")],
+    )
+    with machines.lead.against(script):
+        first = machines.worker("one")
+        lead = machines.lead.start("-p", "build", "--permission-mode", "bypassPermissions")
+        wait_until(lambda: (machines.base / "one/.team/worktrees/alice/began").exists())
+        second = machines.worker("two")
+        (machines.base / "go").touch()
+        first.freeze()
+        second.wait_for("alice: working")
+        lead.communicate(timeout=60)
+        before = len(first.lines)
+        first.process.send_signal(signal.SIGCONT)
+        first.wait_for("another host runs alice now")
+        # Its own end comes after everything that could still be printed about her.
+        first.process.send_signal(signal.SIGTERM)
+        assert first.process.wait(60) == 0
+        first.join()
+    printed = [line for line in first.lines[before:] if not line.startswith("alice: ")]
+    assert [line for line in printed if "alice" in line] == [
+        "'one' was frozen or cut off for too long: another host runs alice now, and nothing more is written here."
+    ]
+    assert not first.says("is closed")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_member_is_told_once_that_its_sub_agents_ended_with_their_host(
+    machines: Machines, how: signal.Signals
+) -> None:
+    script = TeamScript(
+        lead=[spawn("look into it", host="any"), text("asked"), text("it is done")],
+        alice=[
+            tool("agent", prompt="look for long", description="the long look", background=True),
+            tool("bash", command=f"touch began; while ! test -e {machines.base}/go; do sleep 0.1; done"),
+            tool("wait_for_message", timeout_seconds=60),
+            text("done"),
+        ],
+        **{"sa-1": [tool("bash", command="touch looks; sleep 600")]},
+    )
+    with machines.lead.against(script):
+        first = machines.worker("one")
+        lead = machines.lead.start("-p", "begin", "--permission-mode", "bypassPermissions")
+        place = machines.base / "one/.team/worktrees/alice"
+        wait_until(lambda: (place / "began").exists() and (place / "looks").exists())
+        second = machines.worker("two")
+        first.process.send_signal(how)
+        if how is signal.SIGTERM:
+            first.wait_for("Handing over")
+        (machines.base / "go").touch()
+        second.wait_for("alice: working")
+        out, err = lead.communicate(timeout=60)
+        # The host comes back under its name, and finds in its files what it had not reported.
+        first.process.wait(60)
+        machines.worker("one")
+    assert out.decode().strip() == "it is done", err
+    told = json.dumps(script.requests["alice"][-1]["messages"])
+    assert told.count("ended with the host that ran it, before it had finished") == 1
+    mail = [json.loads(body) for (body,) in machines.rows("select body from message where inbox = 'alice'")]
+    assert [each["description"] for each in mail if each["from"] == "sa-1"] == ["the long look"]
+
+
+def test_a_lead_that_continues_in_another_clone_is_told_that_its_sub_agents_ended(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[
+            tool("agent", prompt="look for long", background=True),
+            tool("bash", command="touch began; sleep 600"),
+            text("I have heard"),
+        ],
+        **{"sa-1": [tool("bash", command="touch looks; sleep 600")]},
+    )
+    with machines.lead.against(script):
+        lead = machines.lead.start("-p", "begin", "--permission-mode", "bypassPermissions")
+        place = machines.lead.directory
+        wait_until(lambda: (place / "began").exists() and (place / "looks").exists())
+        lead.kill()
+        lead.communicate()
+        ran = machines.clone("other").run("-p", "continue", "--continue", "--permission-mode", "bypassPermissions")
+    assert ran.out.strip() == "I have heard", ran.err
+    assert json.dumps(script.requests["lead"][-1]["messages"]).count("ended with the host that ran it") == 1
 
 
 def test_a_worker_that_is_told_to_leave_hands_its_members_over(machines: Machines) -> None:
@@ -116,10 +212,12 @@ def test_a_lock_that_a_killed_git_has_left_does_not_keep_a_member_from_working(m
     script = TeamScript(lead=[spawn("hi", host="box"), text("asked"), text("it answered")], alice=[text("done")])
     with machines.lead.against(script):
         machines.worker("box")
-        lock = machines.base / "box/.git/refs/remotes/origin/team/alice.lock"
-        lock.parent.mkdir()
-        git(machines.lead.directory, "push", "--quiet", "origin", "HEAD:refs/heads/team/alice")
-        lock.touch()
+        lock = machines.private_repository("box") / "refs/remotes/shared/team/alice.lock"
+        in_clone = machines.base / "box/.git/refs/remotes/origin/team/alice.lock"
+        for place in (lock, in_clone):
+            place.parent.mkdir(parents=True)
+            place.touch()
+        git(machines.lead.directory, "commit", "--quiet", "--allow-empty", "-m", "box does not have this")
         ran = machines.run("ask alice")
     assert ran.out.strip() == "it answered", ran.err
     assert not lock.exists()
@@ -173,6 +271,7 @@ def test_a_conflict_is_resolved_on_the_host_of_the_member(machines: Machines) ->
         ran = machines.run("have it changed")
     assert ran.out.strip() == "merged", (ran.err, script.requests["lead"][-1]["messages"][-3:])
     assert (machines.lead.directory / "start.txt").read_text() == "both\n"
+    assert git(machines.remote, "branch", "--list", "*.target") == ""
 
 
 RESOLVE = "echo both > start.txt; git add --all; git commit --quiet --message resolved"

@@ -18,7 +18,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextDelta, ToolSpec, Usage
 from teamcli.permissions.policy import Decision, Verdict
-from teamcli.storage.files import AppendLog
+from teamcli.storage.append_log import AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import SubAgentManager
 from teamcli.subagents.runner import Limits, Parent

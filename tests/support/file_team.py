@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from teamcli.storage.files import AppendLog
+from teamcli.storage.append_log import AppendLog
 from teamcli.storage.team_dir import TeamDir
 from teamcli.tasks.stored_board import StoredBoard
 from teamcli.tasks.task_files import TaskFiles

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.storage.files import AppendLog
+from teamcli.storage.append_log import AppendLog
 from teamcli.storage.log import Log
 from tests.support.postgres import hold_lease, open_test_team
 

@@ -29,6 +29,8 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "correct horse"
 """Of the role `guarded`, which has to log in. All other roles need no password."""
+HAND = "hand"
+"""A role with the rights of a worker and no more, in each database of a test worker."""
 _SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",  # these databases need not survive a crash of the machine
@@ -147,7 +149,7 @@ def _user() -> pwd.struct_passwd | None:
 
 
 def _supervise(directory: Path) -> None:
-    """Run the shared server until nobody holds the lock of its users any more."""
+    """Run the shared server until nobody holds the lock of its users."""
     server = Server(directory)
     server.create()
     server.start()
@@ -160,9 +162,11 @@ def _supervise(directory: Path) -> None:
 
 
 def prepare(server: Server) -> None:
-    """A role that needs a password, and a database with the tables, which is copied for each test worker."""
+    """A role that needs a password, one with the rights of a worker only, and a database with the tables, which is
+    copied for each test worker."""
     import psycopg
 
+    from teamcli.store.postgres.roles import role_script
     from teamcli.store.postgres.schema import migrate
 
     with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -170,6 +174,8 @@ def prepare(server: Server) -> None:
         connection.execute("create database migrated")
     with psycopg.connect(server.url("migrated")) as connection, connection.cursor() as cursor:
         migrate(cursor)
+        cursor.execute(role_script().encode())
+        cursor.execute(f"create role {HAND} login in role teamcli_worker")
 
 
 @contextmanager
@@ -303,6 +309,12 @@ def hold_lease(team: Any, *agents: str) -> Any:
     for agent in agents:
         fence.hold(agent, team.database.run(lambda cursor, agent=agent: act(cursor, agent)))
     return fence
+
+
+def expire(team: Any, host: str) -> None:
+    """Let the lease of a host run out."""
+    sql = "update host set expires_at = clock_timestamp() - interval '1 second' where team = %s and name = %s"
+    team.database.run(lambda cursor: cursor.execute(sql, (team.id, host)))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ class HostBus(PostgresBus):
         for name, epoch in (epochs or {}).items():
             fence.hold(name, epoch)
         super().__init__(self.team, fence, directory, False, on_quarantine)
-        self.listener = Listener(url, self._on_topics, self.look_again) if listens else None
+        channels = (self.team.channel, self.team.lead_channel)
+        self.listener = Listener(url, channels, self._on_topics, self.look_again) if listens else None
         if self.listener:
             self.listener.start()
             assert self.listener.wait_until_listening(DEADLINE_SECONDS)
@@ -43,7 +44,6 @@ class HostBus(PostgresBus):
         self.team.database.close()
 
     def _on_topics(self, topics: Sequence[str]) -> None:
-        beginning = self.team.topic("inbox/")
         for topic in topics:
-            if topic.startswith(beginning):
-                self.changed(topic.removeprefix(beginning))
+            if topic.startswith("inbox/"):
+                self.changed(topic.removeprefix("inbox/"))

@@ -119,6 +119,25 @@ def test_a_damaged_file_is_set_aside_and_reported_once_and_the_rest_works(out: O
     assert [text.split(";")[-1] for text in out.warnings] == [" it is now 2.bad.json"]
 
 
+def test_a_file_that_an_editor_is_still_writing_is_not_set_aside(out: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    out.fill(2)
+    path = out.directory / "2.json"
+    whole = path.read_text().replace("task 2", "edited")
+    monkeypatch.setattr("time.sleep", lambda seconds: path.write_text(whole))
+    path.write_text("")
+    assert [task.subject for task in out.board.tasks()][1] == json.loads(whole)["subject"]
+    assert (out.warnings, list(out.directory.glob("*.bad.json"))) == ([], [])
+
+
+def test_a_file_that_is_written_without_end_is_not_waited_for(out: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    out.fill(1)
+    path = out.directory / "1.json"
+    monkeypatch.setattr("time.sleep", lambda seconds: path.write_text("{"))
+    path.write_text("{")
+    assert out.board.tasks() == ()
+    assert path.with_suffix(".bad.json").exists()
+
+
 def test_a_damaged_file_is_reported_while_other_threads_can_read_the_board(tmp_path: Path) -> None:
     """What reports it may wait for a thread that reads."""
     read: list[list[int]] = []

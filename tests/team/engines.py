@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,7 +114,14 @@ class PostgresEngine(_Started):
         if any("\0" in line for line in lines):
             pytest.skip("a database holds only text without NUL")
         for line in lines:
-            self.insert(line, name)
+            self.insert(line, name, id=self._free_id(line, name))
+
+    def _free_id(self, line: str, name: str) -> str:
+        """That of a signed message, as its sender has stored it; empty if a row has it already."""
+        found = re.search(r'"id":"(\w+)","sig":"', line)
+        query = "select 1 from message where team = %s and inbox = %s and id = %s"
+        is_used = found and self.connection.execute(query, (self.team.id, name, found[1])).fetchone()
+        return found[1] if found and not is_used else ""
 
     def insert(self, body: str, name: str = "alice", pos: int | None = None, id: str = "") -> None:
         """Add a row: after the others, unless a position is given."""
@@ -136,7 +144,7 @@ class PostgresEngine(_Started):
                 self.connection.execute(
                     "update inbox set tail = %(tail)s where team = %(team)s and name = %(name)s", {**at, "tail": after}
                 )
-        self.connection.execute("select pg_notify('teamcli', %s)", (f"{self.team.id}/inbox/{name}",))
+        self.connection.execute("select pg_notify(%s, %s)", self.team.topic(f"inbox/{name}")[:2])
 
     def content(self, name: str = "alice") -> bytes:
         rows = self.connection.execute(

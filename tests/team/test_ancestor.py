@@ -27,7 +27,7 @@ def open_request(program: Program) -> str:
     return str(request["id"])
 
 
-def test_r05_bad_calls_of_a_teammate_are_results_and_it_goes_on(program: Program) -> None:
+def test_r05_bad_calls_of_a_teammate_are_results_and_it_continues(program: Program) -> None:
     calls = answer(tool("send_message", content="to nobody"), tool("bash"), tool("fly"), tool("read_file", path=7))
     script = TeamScript(lead=[spawn("alice"), text("hired"), text("end")], alice=[calls, text("still here")])
     run(program, script)

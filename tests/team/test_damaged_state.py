@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.conversation import History
-from teamcli.agent.transcript import list_sessions, read_marks, session_rows
+from teamcli.agent.transcript_sessions import list_sessions, read_marks, session_rows
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import StateError

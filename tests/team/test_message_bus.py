@@ -62,7 +62,7 @@ def test_reading_consumes_nothing_until_the_reader_moves_on(bus: MessageBus) -> 
     assert contents(bus.unread("alice", Position()).messages) == ["one", "two"]
 
 
-def test_has_unread_tells_whether_there_is_more(bus: MessageBus) -> None:
+def test_has_unread_says_whether_there_is_more(bus: MessageBus) -> None:
     bus.send(letter())
     assert bus.has_unread("alice", Position())
     position = bus.unread("alice", Position()).position

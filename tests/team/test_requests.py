@@ -70,7 +70,7 @@ def test_another_incarnation_does_not_answer_a_shutdown_request(requests: Reques
     assert requests.standing() == (request,)
 
 
-def test_a_second_shutdown_request_is_refused_while_one_stands(requests: Requests) -> None:
+def test_a_second_shutdown_request_is_refused_while_one_is_open(requests: Requests) -> None:
     first = requests.open_shutdown("alice", 1, "lead")
     with pytest.raises(TeamError, match=f"already been asked to shut down .{first.id}"):
         requests.open_shutdown("alice", 1, "user")
@@ -96,7 +96,7 @@ def test_no_teammate_reviews_a_plan_not_even_its_own(requests: Requests, forger:
     assert requests.standing() == (request,)
 
 
-def test_the_first_answer_counts_and_a_replay_is_told_so(requests: Requests) -> None:
+def test_the_first_answer_counts_and_a_replay_is_answered_with_that(requests: Requests) -> None:
     plan = requests.open_plan("alice", 1, "plan")
     requests.answer(plan.id, "lead", False, "no")
     for reviewer in ("user", "lead"):
@@ -150,7 +150,7 @@ def test_an_unknown_request_is_answered_with_those_that_stand(requests: Requests
         requests.get("req-0")
 
 
-def test_a_shutdown_request_lapses_at_its_deadline_and_is_told_once(requests: Requests, clock: Clock) -> None:
+def test_a_shutdown_request_lapses_at_its_deadline_and_is_reported_once(requests: Requests, clock: Clock) -> None:
     request = requests.open_shutdown("alice", 1, "lead")
     plan = requests.open_plan("bob", 1, "plans never lapse")
     assert request.deadline == clock.now + SHUTDOWN_SECONDS
@@ -220,7 +220,7 @@ def test_an_answer_just_in_time_counts(requests: Requests, clock: Clock) -> None
     assert requests.expire() == []
 
 
-def test_void_closes_what_stands_for_one_teammate_only(requests: Requests) -> None:
+def test_void_closes_what_is_open_for_one_teammate_only(requests: Requests) -> None:
     shutdown = requests.open_shutdown("alice", 1, "lead")
     plan = requests.open_plan("alice", 1, "plan")
     other = requests.open_plan("bob", 1, "plan")

@@ -42,7 +42,7 @@ def rested(prepared: Prepared) -> Program:
     return prepared.program()
 
 
-def test_a_teammate_comes_back_with_its_context_beside_a_fresh_lead(rested: Program) -> None:
+def test_a_teammate_comes_back_with_its_context_next_to_a_fresh_lead(rested: Program) -> None:
     script = TeamScript(
         lead=[tool("send_message", to="alice", content="which colour?"), text("asked"), text("end")],
         alice=[text("blue")],
@@ -144,7 +144,7 @@ def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
     assert len(rested.lines(".team/inbox/alice.bad.jsonl")) == 5
 
 
-def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Program) -> None:
+def test_an_interrupted_teammate_is_marked_and_resumes_with_continue(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired")],
         alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")],
@@ -164,7 +164,7 @@ def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Pr
     assert ">finished<" in told(script, "lead")
 
 
-def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_go_on(program: Program) -> None:
+def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_continue(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired")], alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")]
     )
@@ -287,7 +287,7 @@ def talk(request: dict[str, Any], n: int) -> Any:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(KILLS))
-def test_killed_at_any_moment_a_team_goes_on_and_every_message_is_read_once(program: Program, seed: int) -> None:
+def test_killed_at_any_moment_a_team_continues_and_every_message_is_read_once(program: Program, seed: int) -> None:
     chance = random.Random(seed)
     with program.against(talk):
         for _ in range(2):

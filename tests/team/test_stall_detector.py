@@ -63,7 +63,7 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def test_it_is_told_once_with_the_time_of_the_last_sign(case: Case) -> None:
+def test_it_is_reported_once_with_the_time_of_the_last_sign(case: Case) -> None:
     assert (case.after(100), case.stuck_since) == (20, 0)
     case.after(30)
     case.after(500)
@@ -90,7 +90,7 @@ def test_setting_the_clock_neither_begins_nor_hides_it(case: Case) -> None:
     assert "no progress for 130 s" in case.notices[0].text
 
 
-def test_who_waits_or_rests_is_not_stuck(case: Case) -> None:
+def test_a_waiting_or_idle_teammate_is_not_stuck(case: Case) -> None:
     case.roster.update("alice", waiting_for="permission: bash: ls")
     assert (case.after(10_000), case.notices) == (120, [])
     case.roster.update("alice", waiting_for="")
@@ -99,7 +99,7 @@ def test_who_waits_or_rests_is_not_stuck(case: Case) -> None:
     assert (case.after(10_000), case.notices) == (120, [])
 
 
-def test_a_stuck_teammate_is_shown_everywhere_until_it_goes_on(program: Program) -> None:
+def test_a_stuck_teammate_is_shown_everywhere_until_it_continues(program: Program) -> None:
     program.settings(stuck_after_seconds=0.3)
     wait = tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done")
     more = tool("bash", command="touch on2; until [ -e go2 ]; do echo .; sleep 0.02; done")

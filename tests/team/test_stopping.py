@@ -176,7 +176,7 @@ class TestShutdown:
             repl.wait_for("I see")
         assert "did not answer the user" in said_by_user(script.requests["lead"][2])
 
-    def test_that_nobody_answers_lapses_and_the_lead_is_told(self, program: Program) -> None:
+    def test_a_request_that_nobody_answers_lapses_and_the_lead_learns_it(self, program: Program) -> None:
         program.settings(limits={"shutdown_seconds": 0.1})
         wait = tool("bash", command="until [ -e on ]; do sleep 0.02; done")
         first = [spawn("alice"), wait, tool("shutdown_request", teammate="alice")]

@@ -214,7 +214,7 @@ class TestNextTask:
         assert (members(program)["alice"]["status"], members(program)["alice"]["tools"]) == ("idle", None)
 
 
-def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Program) -> None:
+def test_an_error_of_a_teammate_is_reported_and_the_name_stays_usable(program: Program) -> None:
     program.settings(retries=0)
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), spawn("alice", "again"), text("waiting"), text("end")],
@@ -302,7 +302,7 @@ def test_teammates_have_their_own_tools(program: Program) -> None:
     assert not alice & {"bash", "spawn_teammate", "broadcast"}
 
 
-def test_a_teammate_stops_at_its_limit_and_both_are_told(program: Program) -> None:
+def test_a_teammate_stops_at_its_limit_and_lead_and_user_learn_it(program: Program) -> None:
     program.settings(limits={"teammate_turns": 3})
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), text("end")], alice=lambda request, n: tool("bash", command="true")

@@ -214,7 +214,7 @@ class TestAssigning:
             team.wait()
             assert team.task(1) == ("completed", "alice")
 
-    def test_to_one_who_is_paused_tells_the_lead_so(self, opened: Open) -> None:
+    def test_giving_one_to_a_paused_member_says_that_it_is_read_later(self, opened: Open) -> None:
         answers = []
 
         def assign(request: Request) -> Reply | None:

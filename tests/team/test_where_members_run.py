@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.commands.reports.team import HostState, LeadState, Overview
+from teamcli.commands.reports.team import HostState, LeadStatus, Overview
 from teamcli.team.manager import describe_member
 from teamcli.team.roster import Member, Status
 from teamcli.text.table import Cell
@@ -39,14 +39,16 @@ def test_a_model_learns_where_a_member_runs(fields: dict[str, Any], holders: dic
         ({}, {"lead": "laptop"}, "laptop"),
         ({"host": "box", "runs_on": "box"}, {"lead": "laptop", "alice": "box"}, "box"),
         ({"host": "box", "runs_on": "box"}, {"lead": "laptop"}, Cell("box (gone)", "bad")),
+        ({"host": "box", "runs_on": "box"}, {"lead": "laptop", "alice": ""}, Cell("box (gone)", "bad")),
         ({"host": "any"}, {"lead": "laptop"}, ""),
+        ({"host": "box"}, {"lead": "laptop"}, Cell("box (not there)", "warn")),
     ],
 )
 def test_the_table_says_if_the_host_of_a_member_is_gone(
     fields: dict[str, Any], hosts: dict[str, str], shown: str | Cell
 ) -> None:
     states = (HostState("box", False, 0),)
-    overview = Overview(LeadState("idle"), (member(**fields),), (), {}, hosts=hosts, host_states=states)
+    overview = Overview(LeadStatus("idle"), (member(**fields),), (), {}, hosts=hosts, host_states=states)
     table = overview.to_table(0.0)
     assert table.rows[1][1] == shown
     assert "Host box: not running" in table.notes

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from teamcli.agent.events import Event, ToolFinished
+from teamcli.agent.pending_call import Results
+from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import Progress, ToolOutput
-from teamcli.agent.tool_calls import Permissions, Results, Toolset
+from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
 from teamcli.exec.command_host import CommandHost

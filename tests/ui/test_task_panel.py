@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.team_script import After, TeamScript
+from tests.support.waiting import DEADLINE_SECONDS
 
 PENDING, IN_PROGRESS, DONE = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED
 CTRL_T = "\x14"
@@ -44,11 +46,19 @@ class TestRoom:
         return board
 
     @pytest.fixture
-    def panel(self, board: StoredBoard) -> TaskPanel:
+    def drawings(self) -> SimpleQueue[bool]:
+        """One entry for each."""
+        return SimpleQueue()
+
+    @pytest.fixture
+    def panel(self, board: StoredBoard, drawings: SimpleQueue[bool]) -> TaskPanel:
         source = SimpleNamespace(exists=True, open=lambda: board)
         team = SimpleNamespace(roster=SimpleNamespace(members=list))
-        panel = TaskPanel(cast(Session, cast(Any, SimpleNamespace(board=source, team=team))))
+        panel = TaskPanel(
+            cast(Session, cast(Any, SimpleNamespace(board=source, team=team))), lambda: drawings.put(True)
+        )
         panel.toggle()
+        drawings.get(timeout=DEADLINE_SECONDS)
         return panel
 
     @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
@@ -63,13 +73,14 @@ class TestRoom:
 
     @pytest.mark.parametrize("width", [40, 60, 80, 120])
     def test_the_subject_is_shortened_and_owner_and_blockers_are_not(
-        self, panel: TaskPanel, board: StoredBoard, width: int
+        self, panel: TaskPanel, board: StoredBoard, drawings: SimpleQueue[bool], width: int
     ) -> None:
         board.update("user", 1, TaskChange(owner="alice", blocked_by=tuple(range(2, 12))))
         for number in range(2, 12):
             board.update("user", number, TaskChange(blocked_by=(12,)))
-        panel.toggle()
-        panel.toggle()
+        for _ in range(2):
+            panel.toggle()
+            drawings.get(timeout=DEADLINE_SECONDS)
         working, blocked = ("".join(text for text, _ in line) for line in panel.lines(width)[1:3])
         assert working.endswith("…  alice  stalled")
         assert "…  alice  blocked by " in blocked

@@ -14,7 +14,7 @@ from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
-from teamcli.session.watching import Snapshot
+from teamcli.session.watching import AgentSnapshot
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 from teamcli.ui.terminal import views as views_module
@@ -33,7 +33,7 @@ def views() -> Views:
 
 
 def turn_to(name: str, *current: Event, most_rows: int = 0) -> Turn:
-    return Turn(Snapshot(name, NOWHERE, 0, "", current), "coder · working", most_rows)
+    return Turn(AgentSnapshot(name, NOWHERE, 0, "", current), "coder · working", most_rows)
 
 
 def call(agent: str, title: str) -> events.ToolFinished:

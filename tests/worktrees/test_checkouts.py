@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from teamcli.errors import GitError, ToolError
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
-from teamcli.worktrees.checkouts import Checkouts
+from teamcli.worktrees.checkouts import MOST_READY, Checkouts
 from tests.worktrees.conftest import as_member, git
 
 Open = Callable[..., Checkouts]
@@ -348,7 +351,7 @@ class TestTheEnd:
     def test_files_without_a_repository_stay(self, checkouts: Checkouts, alice: Path) -> None:
         (alice / "work.txt").touch()
         shutil.rmtree(alice / ".git")
-        assert "it has no .git any more" in checkouts.end("alice")
+        assert "it has no .git anymore" in checkouts.end("alice")
         assert (alice / "work.txt").exists()
 
     def test_a_member_without_one_has_nothing_to_end(self, checkouts: Checkouts) -> None:
@@ -401,7 +404,7 @@ class TestRecovery:
     def test_files_without_a_repository_are_not_touched(self, checkouts: Checkouts, alice: Path) -> None:
         checkouts.close("alice")
         shutil.rmtree(alice / ".git")
-        with pytest.raises(ToolError, match=r"has no \.git any more"):
+        with pytest.raises(ToolError, match=r"has no \.git anymore"):
             checkouts.repair("alice")
         assert (alice / "README.md").exists()
 
@@ -446,3 +449,35 @@ class TestRecovery:
         later = open_in(checkouts.main.directory)
         assert [each.member for each in checkouts_in(later.directory)] == ["alice"]
         assert later.status("alice").ahead == 1
+
+
+class TestIdleMembers:
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+    def test_of_many_idle_members_only_the_last_ones_keep_processes(self, checkouts: Checkouts, alice: Path) -> None:
+        assert as_member(checkouts, "echo kept > /tmp/kept") == (0, "")
+        before = own_processes()
+        checkouts.idle("alice")
+        assert own_processes() == before
+        for number in range(MOST_READY):
+            checkouts.idle(f"mate{number}")
+        assert own_processes() < before
+        assert as_member(checkouts, "cat /tmp/kept") == (0, "kept\n")
+
+    def test_a_command_of_an_idle_member_runs_on(self, checkouts: Checkouts, alice: Path) -> None:
+        output: list[str] = []
+        running = checkouts.host("alice").start("until [ -e go ]; do sleep 0.01; done; echo done", alice)
+        for name in ("alice", *(f"mate{number}" for number in range(MOST_READY))):
+            checkouts.idle(name)
+        (alice / "go").touch()
+        assert running.follow(output.append, lambda text: None).exit_code == 0
+        assert output == ["done\n"]
+
+
+def own_processes() -> set[str]:
+    """Children of this process."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                found.add(process.name)
+    return found

@@ -69,7 +69,7 @@ class TestWorkThatCannotBegin:
     def test_its_task_is_free_again(self, session: Session) -> None:
         task = session.tasks.get(1)
         assert (str(task.status), task.owner) == ("pending", None)
-        assert session.inbox("lead")[-1].message.content.startswith(".team/worktrees/alice has no .git any more: ")
+        assert session.inbox("lead")[-1].message.content.startswith(".team/worktrees/alice has no .git anymore: ")
 
     @pytest.mark.parametrize("wake", ["mail", "resume"])
     def test_it_takes_the_task_again_when_the_user_has_repaired_it(

@@ -184,7 +184,7 @@ class TestTheProgram:
         again = program.run("merge", "alice")
         assert again.out == "Nothing to merge: main has everything of team/alice.\n"
 
-    def test_from_another_shell_a_conflict_is_told_and_waits_for_the_member(self, program: Program) -> None:
+    def test_from_another_shell_a_conflict_is_reported_and_waits_for_the_member(self, program: Program) -> None:
         program.run(
             "-p",
             "spawn alice as coder in a worktree: run echo hi > README.md",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from teamcli.agent.transcript import read_marks
+from teamcli.agent.transcript_sessions import read_marks
 from teamcli.commands.reports.log import format_timestamp, short_timestamp
 from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json

@@ -40,9 +40,11 @@ class TimelineLine(NamedTuple):
 def describe(row: Json) -> TimelineLine:
     """Any object becomes a line, also one that a later version or another program wrote."""
     event = _text(row, "event")
-    text = one_line(_DESCRIPTIONS.get(event, _describe_unknown)(row), TEXT_LIMIT)
+    text = _DESCRIPTIONS.get(event, _describe_unknown)(row)
+    text = one_line(f"unverified: {text}" if row.get("unverified") else text, TEXT_LIMIT)
     is_bad = bool(
         row.get("is_error")
+        or row.get("unverified")
         or row.get("error")
         or event in ("permission_denied", "limit", "retry")
         or row.get("severity") in ("warning", "error")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from teamcli.agent.transcript import SessionSummary, list_sessions
+from teamcli.agent.transcript_sessions import SessionSummary, list_sessions
 from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Column, Table

@@ -9,7 +9,7 @@ from teamcli.storage.files import Json
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
 from teamcli.team.roster import Member, Status
-from teamcli.team.roster_file import TEAM_NAME
+from teamcli.team.roster_file import ANY_HOST, TEAM_NAME
 from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
@@ -34,7 +34,7 @@ NO_TEAMMATES = "No teammates yet. Ask the lead to hire some."
 HOW_TO_ANSWER = "Answer a plan at the prompt: /approve ID, or /reject ID WHY. /approve alone shows it in full."
 
 
-class LeadState(NamedTuple):
+class LeadStatus(NamedTuple):
     status: str
     since: float | None = None
     turns: int | None = None
@@ -53,10 +53,12 @@ class HostState(NamedTuple):
     is_alive: bool
     members: int
     """How many it runs."""
+    silent_seconds: float = 0.0
+    """How long nothing was heard of it, if that is longer than usual."""
 
 
 class Overview(NamedTuple):
-    lead: LeadState
+    lead: LeadStatus
     members: tuple[Member, ...]
     requests: tuple[Request, ...]
     """The open ones."""
@@ -171,14 +173,19 @@ def _host_of(member: Member, hosts: Mapping[str, str]) -> str | Cell:
     """The host that runs it, or last did. One without a host of its own is where the lead is."""
     if not member.is_active:
         return ""
-    if member.host and member.name not in hosts:
-        return Cell(f"{one_line(member.runs_on, 32)} (gone)", "bad") if member.runs_on else ""
-    return one_line(hosts.get(member.name) or hosts.get(LEAD, ""), 32)
+    if running := hosts.get(member.name):
+        return one_line(running, 32)
+    if not member.host:
+        return one_line(hosts.get(LEAD, ""), 32)
+    if member.runs_on:
+        return Cell(f"{one_line(member.runs_on, 32)} (gone)", "bad")
+    return "" if member.host == ANY_HOST else Cell(f"{one_line(member.host, 32)} (not there)", "warn")
 
 
 def _host_line(host: HostState) -> str:
     state = f"runs {counted(host.members, 'member')}" if host.is_alive else "not running"
-    return f"Host {one_line(host.name, 64)}: {state}"
+    silent = f"; no sign of life for {age(host.silent_seconds)}" if host.silent_seconds else ""
+    return f"Host {one_line(host.name, 64)}: {state}{silent}"
 
 
 def _request_line(request: Request, now: float) -> str:

@@ -33,7 +33,7 @@ from teamcli.exec.sandbox.paths import (
     listed_paths,
     real_path,
 )
-from teamcli.exec.sandbox.tables import (
+from teamcli.exec.sandbox.protected_paths import (
     CACHES,
     CLAUDE_DIR,
     CLOSED_IN_HOME,

@@ -20,7 +20,7 @@ from teamcli.exec.sandbox import NoSandbox
 from teamcli.exec.sandbox.git import Repositories, put_back, set_aside
 from teamcli.exec.sandbox.paths import exists, is_directory, is_in_any, is_link, link_target, real_path
 from teamcli.exec.sandbox.plan import PrivateDirs, SandboxPlan, SandboxSettings, make_plan, make_trial
-from teamcli.exec.sandbox.tables import CACHES, CLAUDE_DIR, CLOSED_IN_HOME, SKILLS
+from teamcli.exec.sandbox.protected_paths import CACHES, CLAUDE_DIR, CLOSED_IN_HOME, SKILLS
 from teamcli.storage.files import PRIVATE_DIR
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 

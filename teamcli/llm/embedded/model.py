@@ -12,7 +12,7 @@ import re
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.embedded.grammar import VERBS, Unparsed
-from teamcli.llm.embedded.pending import MAIL_TOOLS, OWN_CALL, PendingCall, Todo, from_history, shorten, show_mail
+from teamcli.llm.embedded.pending import MAIL_TOOLS, OWN_CALL, ImperativeCall, Todo, from_history, shorten, show_mail
 from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallOpened, OnEvent, Reply, Request, TextDelta, Usage
 from teamcli.text.counting import counted
 
@@ -75,7 +75,7 @@ def _final_text(todo: Todo, tools: frozenset[str]) -> str:
     return "\n".join(parts) or "Nothing to do. Say `help` for what I know."
 
 
-def _outcome(task: PendingCall) -> str:
+def _outcome(task: ImperativeCall) -> str:
     """What was asked and its outcome: on one line if that is enough."""
     asked = shorten(task.call.text, 120)
     if not task.is_possible:

@@ -41,12 +41,12 @@ class MadeCall:
 
 
 @dataclass
-class PendingCall:
+class ImperativeCall:
     call: Imperative
     is_possible: bool
     can_read: bool
     made: list[MadeCall] = field(default_factory=list)
-    needs: tuple[PendingCall, ...] = ()
+    needs: tuple[ImperativeCall, ...] = ()
     """Those that must succeed first."""
 
     @property
@@ -93,7 +93,7 @@ class IncomingMail(NamedTuple):
 @dataclass
 class Todo:
     tools: frozenset[str]
-    tasks: list[PendingCall] = field(default_factory=list)
+    tasks: list[ImperativeCall] = field(default_factory=list)
     misunderstood: list[Unparsed] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
     """Mail that asks for nothing that the model could do."""
@@ -109,7 +109,7 @@ class Todo:
         task = self._current()
         return task.next_call() if task else None
 
-    def _current(self) -> PendingCall | None:
+    def _current(self) -> ImperativeCall | None:
         return next((task for task in self.tasks if task.next_call()), None)
 
     def see_answer(self, content: Sequence[Block]) -> None:
@@ -199,8 +199,8 @@ class Todo:
         position = next((i for i, task in enumerate(self.tasks) if task.next_call()), len(self.tasks))
         self.tasks.insert(position, self._task(call))
 
-    def _task(self, call: Imperative, needs: tuple[PendingCall, ...] = ()) -> PendingCall:
-        return PendingCall(call, call.tool in self.tools, can_read="read_file" in self.tools, needs=needs)
+    def _task(self, call: Imperative, needs: tuple[ImperativeCall, ...] = ()) -> ImperativeCall:
+        return ImperativeCall(call, call.tool in self.tools, can_read="read_file" in self.tools, needs=needs)
 
 
 def from_history(messages: Sequence[Message], tools: frozenset[str]) -> Todo:

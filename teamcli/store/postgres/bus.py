@@ -16,6 +16,7 @@ from pathlib import Path
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
 from teamcli.store.postgres.message_rows import MessageRows, Row
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.team.collector import Collector
 from teamcli.team.inbox_state import Position
@@ -42,10 +43,11 @@ class PostgresBus:
         directory: Path,
         durable: bool = True,
         on_quarantine: Callable[[str], None] = lambda _: None,
+        newest: Newest | None = None,
     ) -> None:
         """What cannot be delivered is set aside in `directory`."""
         self._database = team.database
-        self._rows = MessageRows(team, fence)
+        self._rows = MessageRows(team, fence, newest or Newest())
         self._directory = directory
         self._durable = durable
         self._on_quarantine = on_quarantine
@@ -171,6 +173,14 @@ class PostgresBus:
         """
         return {name: tail for name, tail in self._rows.all_tails().items() if not name.endswith(_ORDERS)}
 
+    def is_current(self) -> bool:
+        """Whether this process has heard of all messages to the inboxes that it knows.
+
+        Raises: StateError
+        """
+        tails = self._rows.all_tails()
+        return all(box.is_stale or tails.get(name, 0) <= box.tail for name, box in tuple(self._boxes.items()))
+
     def sent_elsewhere(self, name: str, start: int) -> tuple[list[Message], int]:
         """The signed messages of an inbox from a position on that another process has sent, and where the inbox ends.
         This is for showing them: nobody has read them by that.
@@ -178,25 +188,40 @@ class PostgresBus:
         Raises: StateError
         """
         found: list[Message] = []
+        box = self._boxes.get(name)
+        number = box.number if box is not None else 0
         for page in self._rows.pages(name, start):
-            start = max(start, page.tail)
-            for one in (one for row in page.rows for one in self._parse(name, page.incarnation, row)):
+            start = page.end
+            for one in (one for row in page.rows for one in self._parse_once(name, page.incarnation, row)):
                 if isinstance(one, ParsedMessage) and not one.message.is_foreign:
                     found.append(one.message)
+        if box is not None:
+            box.looked(number, start)
         return [message for message in found if message.id not in self._sent_here], start
 
-    def changed(self, name: str) -> None:
-        """The listener has heard of a message to `name`."""
-        if (box := self._boxes.get(name)) is not None:
+    def knows(self, name: str) -> bool:
+        """Whether anything in this process was interested in this inbox."""
+        return name in self._boxes
+
+    def changed(self, name: str, look: Callable[[], None] = lambda: None) -> None:
+        """The listener has heard of a message to `name`. `look` is called before those who wait for it look
+        themselves, and may spare them that."""
+        box = self._boxes.get(name)
+        if box is not None:
             box.heard()
-        self._call(name)
+        try:
+            look()
+        finally:
+            if box is not None:
+                box.wake_all()
+            self._call(name)
 
     def look_again(self) -> None:
         """The listener may have missed something: ask for all inboxes at once, and report those that have more."""
         boxes = {name: box for name, box in tuple(self._boxes.items()) if box.is_known}
         before = {name: box.tail for name, box in boxes.items()}
         for box in boxes.values():
-            box.heard(is_sure=False)
+            box.heard()
         try:
             self._ask()
         except TeamcliError as e:  # those who wait will ask themselves
@@ -223,18 +248,21 @@ class PostgresBus:
         collector = Collector(seen, most)
         offset, tail = position.offset, position.offset
         for page in self._rows.pages(name, offset):
-            offset = tail = max(tail, page.tail)
-            left = next((row for row in page.rows if not self._take(collector, name, page.incarnation, row)), None)
-            if left is not None:
-                offset = left.pos
+            # Not to the end that the row of the inbox names, since anyone with the right to write can change that.
+            offset, tail = min(offset, page.end), page.end
+            for row in page.rows:
+                offset = row.end if self._take(collector, name, page.incarnation, row) else row.pos
+                if collector.is_full:
+                    break
+            if collector.is_full:
                 break
         box.quarantine.add(name, collector.bad)
         if not collector.is_full:
-            box.looked(number, tail, tail if collector.messages else position.offset)
+            box.looked(number, tail, offset if collector.messages else position.offset)
         return Batch(tuple(collector.messages), position if offset == position.offset else Position(offset))
 
     def _take(self, collector: Collector, name: str, incarnation: int, row: Row) -> bool:
-        collector.take(self._parse(name, incarnation, row), row.pos, row.pos)
+        collector.take(self._parse_once(name, incarnation, row), row.pos, row.pos)
         return not collector.is_full
 
     def _parse(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
@@ -243,6 +271,15 @@ class PostgresBus:
         if row.bytes >= MAX_LINE_BYTES:
             return iter((too_long(origin, row.pos, data),))
         return self._rows.codec.read(origin, data + b"\n", row.pos)
+
+    def _parse_once(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
+        """The same, without copies of messages."""
+        for one in self._parse(name, incarnation, row):
+            if isinstance(one, ParsedMessage) and self._rows.is_copy(one.message, row):
+                data = row.body.encode()
+                yield BadLine(row.pos, data, "a copy of a message", _RowIds(name, 0).of_bad_line(data, row.pos))
+            else:
+                yield one
 
     def _has_unread(self, name: str, position: Position) -> bool:
         box = self._box(name)
@@ -296,7 +333,8 @@ class _Box:
         self._asked = 0
         """The number when the tail was read. If it is lower now, there may be more."""
         self._nothing = (0, 0)
-        """From the first offset to the second, nothing can be delivered. A bad row must not wake its reader forever."""
+        """From the first offset to the second, which is the end, nothing can be delivered. A bad row must not wake its
+        reader forever."""
 
     @property
     def is_known(self) -> bool:
@@ -306,11 +344,9 @@ class _Box:
     def is_stale(self) -> bool:
         return self._asked < self.number
 
-    def heard(self, is_sure: bool = True) -> None:
+    def heard(self) -> None:
         with self.changed:
             self.number += 1
-            if is_sure:
-                self.changed.notify_all()
 
     def looked(self, number: int, tail: int, nothing_from: int | None = None) -> None:
         """The tail was read after `number` was."""
@@ -323,7 +359,8 @@ class _Box:
     def may_have_unread(self, position: Position) -> bool:
         with self.changed:
             start, end = self._nothing
-            return position.offset < self.tail and not (start <= position.offset and self.tail <= end)
+            # A position after the end is not one of this inbox: what it has may be new.
+            return position.offset != self.tail and not (start <= position.offset and self.tail == end)
 
     def wake_all(self) -> None:
         with self.changed:

@@ -7,17 +7,19 @@ must be harmless to repeat, by the ids, numbers and versions of what it writes.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import re
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar, cast
 
-from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, StateError
+from teamcli.cancel import CancelScope, NoThreadLeft, run_abandonable
+from teamcli.errors import Cancelled, ConfigError, StateError
 
 try:
     import psycopg
@@ -28,11 +30,14 @@ except ImportError as e:
     raise ConfigError("a team in a database needs psycopg: pip install 'teamcli[postgres]'") from e
 
 T = TypeVar("T")
-CHANNEL = "teamcli"
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 CONFLICT_PAUSE_SECONDS, MOST_CONFLICTS = 0.01, 8
 ANSWER_SECONDS = 15.0
 """More than a statement may take."""
+LAST_ANSWER_SECONDS = 1.0
+"""The same while teamcli exits."""
+NOTIFY_AGAIN_SECONDS = 0.2
+"""When a notification that could not be sent is tried again."""
 SILENCE_SECONDS = 20.0
 """After this time without a notification, the listener checks whether its connection still works."""
 _SETTINGS = "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s"
@@ -59,6 +64,7 @@ _REFUSED = {
     "certificate": "check sslmode and sslrootcert in the URL",
 }
 """Why waiting for the database cannot help, and what can."""
+_LEFT = "the database could not be reached before teamcli exited"
 _INVALID = "the URL of the database is not valid: write postgresql://USER@HOST/DATABASE"
 _REMEDIES = {
     "42P01": "its tables are missing: teamcli store migrate",
@@ -67,6 +73,16 @@ _REMEDIES = {
     "53100": "its disk is full",
 }
 logger = logging.getLogger(__name__)
+
+
+class Topic(NamedTuple):
+    """What a notification says."""
+
+    channel: str
+    name: str
+    seconds: float = 0.0
+    """How long it may wait for others that travel with it. Each notification wakes the server's process of every
+    listener of the database, so there should be few."""
 
 
 class Database:
@@ -90,6 +106,19 @@ class Database:
         self._connection: psycopg.Connection[Any] | None = None
         self._outage: threading.Event | None = None
         """Set when the present outage is over."""
+        self._gathered: dict[Topic, None] = {}
+        """What is still to be notified."""
+        self._due_at = math.inf
+        """When the first of these is."""
+        self._waiting_since: float | None = None
+        """When the present transaction began."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long a caller has been waiting for an answer; 0 if none is. It may not be known yet that this is an
+        outage."""
+        since = self._waiting_since
+        return 0.0 if since is None else time.monotonic() - since
 
     @property
     def is_away(self) -> bool:
@@ -97,12 +126,17 @@ class Database:
         return self._outage is not None
 
     @property
+    def is_closing(self) -> bool:
+        """Whether nobody waits for the database anymore."""
+        return self._cancel.cancelled
+
+    @property
     def pid(self) -> int:
         """Of the server's process for this connection, which its notifications name; 0 without a connection."""
         connection = self._connection
         return connection.info.backend_pid if connection is not None and not connection.closed else 0
 
-    def run(self, act: Callable[[Cursor[Any]], T], *topics: str) -> T:
+    def run(self, act: Callable[[Cursor[Any]], T], *topics: Topic) -> T:
         """Run `act` in a transaction, then wake those who listen for these topics. `act` must be harmless to repeat.
 
         Raises: StateError, and what `act` raises, after a rollback
@@ -114,29 +148,39 @@ class Database:
 
         return self._run(in_transaction, topics)
 
-    def fetch(self, query: str, values: Mapping[str, Any], *topics: str) -> list[tuple[Any, ...]]:
+    def fetch(self, query: str, values: Mapping[str, Any], *topics: Topic) -> list[tuple[Any, ...]]:
         """The same for a single statement, which needs no round trips to begin and to commit.
 
         Raises: StateError
         """
         return self._run(lambda connection: connection.execute(query.encode(), values).fetchall(), topics)
 
-    def notify(self, topic: str) -> None:
-        """Wake those who listen for a topic, after a transaction that only sometimes changes something."""
-        with self._lock:
-            self._notify(topic)
+    def notify(self, *topics: Topic) -> None:
+        """Wake those who listen for these topics, after a transaction that only sometimes changes something."""
+        with self._held():
+            self._gather(topics)
 
     def close(self) -> None:
         with self._lock:
+            self._notify()  # what would have waited for others
+            self._gathered = {}  # nothing tries that again
             self._drop()
             self._note_recovery()
 
-    def _run(self, act: Callable[[psycopg.Connection[Any]], T], topics: tuple[str, ...]) -> T:
-        with self._lock:
+    def _run(self, act: Callable[[psycopg.Connection[Any]], T], topics: tuple[Topic, ...]) -> T:
+        with self._held():
             result = self._repeat(act)
-            for topic in topics:
-                self._notify(topic)
+            self._gather(topics)
         return result
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._lock:
+            self._waiting_since = time.monotonic()
+            try:
+                yield
+            finally:
+                self._waiting_since = None
 
     def _repeat(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
         """With the lock held, also in the pauses: if many threads wait, only one of them tries."""
@@ -166,17 +210,66 @@ class Database:
         if self._outage is not None:
             self._check_cancelled()  # those who waited for the lock must not try for long, one after the other
         if self._connection is None:
-            self._connection = connect(self._url)
+            self._connection = self._connect()
         return act(self._connection)
 
-    def _notify(self, topic: str) -> None:
-        """After the commit: inside the transaction, all commits of the database would wait for each other."""
+    def _connect(self) -> psycopg.Connection[Any]:
+        """In a thread, because an attempt cannot be interrupted, and leaving must not wait for it."""
+
+        def attempt() -> _PatientConnection:
+            return connect(self._url, self._cancel)
+
+        if self._cancel.cancelled:  # for a last write
+            return attempt()
         try:
+            return run_abandonable(attempt, self._cancel, "database connection", discard=lambda late: late.close())
+        except NoThreadLeft:
+            return attempt()
+        except Cancelled:
+            raise StateError(_LEFT) from None
+
+    def _gather(self, topics: tuple[Topic, ...]) -> None:
+        """Notify at once, unless all of these may wait."""
+        self._gathered.update(dict.fromkeys(topics))
+        seconds = min((topic.seconds for topic in topics), default=math.inf)
+        if seconds <= 0:
+            self._notify()
+        else:
+            self._notify_in(seconds)
+
+    def _notify_in(self, seconds: float) -> None:
+        if (due_at := time.monotonic() + seconds) < self._due_at:
+            self._due_at = due_at
+            timer = threading.Timer(seconds, self._notify_gathered)
+            timer.daemon = True
+            timer.start()
+
+    def _notify_gathered(self) -> None:
+        with self._held():
+            if not self._cancel.cancelled:
+                self._notify(reconnects=True)
+
+    def _notify(self, reconnects: bool = False) -> None:
+        """After the commit: inside the transaction, all commits of the database would wait for each other. If it cannot
+        be sent now, it is tried again in another thread: what the caller wanted is done."""
+        topics, self._gathered, self._due_at = self._gathered, {}, math.inf
+        if not topics:
+            return
+        try:
+            if self._connection is None and reconnects:
+                self._connection = self._connect()
             if self._connection is not None:
-                self._connection.execute("select pg_notify(%s, %s)", (CHANNEL, topic))
-        except psycopg.Error as e:  # listeners look for themselves from time to time
-            logger.warning("a notification was lost: %s", e)
+                self._connection.execute(
+                    "select pg_notify(channel, name) from unnest(%s::text[], %s::text[]) as topic (channel, name)",
+                    ([topic.channel for topic in topics], [topic.name for topic in topics]),
+                )
+                return
+        except (psycopg.Error, StateError) as e:
+            logger.info("a notification is tried again: %s", e)
             self._drop()
+        self._gathered = topics
+        if not self._cancel.cancelled:
+            self._notify_in(NOTIFY_AGAIN_SECONDS)
 
     def _is_outage(self, error: psycopg.Error) -> bool:
         if self._connection is None:  # it could not be opened
@@ -206,7 +299,7 @@ class Database:
 
     def _check_cancelled(self) -> None:
         if self._cancel.cancelled:
-            raise StateError("the database could not be reached before teamcli exited")
+            raise StateError(_LEFT)
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -220,15 +313,18 @@ class Listener:
     def __init__(
         self,
         url: str,
+        channels: Sequence[str],
         on_topics: Callable[[Sequence[str]], None],
         on_gap: Callable[[], None],
         silence_seconds: float = SILENCE_SECONDS,
         is_known: Callable[[int, str], bool] = lambda pid, topic: False,
     ) -> None:
-        """All are called in the listener's thread. `on_topics` gets what has arrived since the last call. `on_gap` is
-        called when it begins to listen, and whenever it may have missed something. `is_known` gets the process of the
-        server that a notification is from, and its topic; if it says so, that is left out."""
+        """All are called in the listener's thread. `on_topics` gets the names of the topics that have arrived since the
+        last call. `on_gap` is called when it begins to listen, and whenever it may have missed something. `is_known`
+        gets the process of the server that a notification is from, and the name of its topic; if it says so, that is
+        left out."""
         self._url = url
+        self._channels = channels
         self._on_topics = on_topics
         self._on_gap = on_gap
         self._is_known = is_known
@@ -261,7 +357,8 @@ class Listener:
         while not self._closed.cancelled:
             try:
                 with connect(self._url) as connection:
-                    connection.execute(f"listen {CHANNEL}")
+                    for channel in self._channels:
+                        connection.execute(f"listen {channel}".encode())
                     self._is_listening.set()
                     self._call(self._on_gap)
                     pause = FIRST_PAUSE_SECONDS
@@ -298,34 +395,44 @@ class Listener:
 
 
 class _PatientConnection(psycopg.Connection[Any]):
-    """Does not wait forever for an answer. The time limits of the server do not help if its answers do not arrive."""
+    """Does not wait forever for an answer, and not long if teamcli exits. The time limits of the server do not help if
+    its answers do not arrive."""
+
+    _cancel: CancelScope | None = None
+
+    def end_with(self, cancel: CancelScope | None) -> None:
+        self._cancel = cancel
 
     def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
         return super().wait(self._in_time(gen), *arguments, **options)
 
     def _in_time(self, gen: PQGen[T]) -> PQGen[T]:
-        end = time.monotonic() + ANSWER_SECONDS
+        began = time.monotonic()
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted  # at least ten times a second
-                if time.monotonic() > end:
+                most = LAST_ANSWER_SECONDS if self._cancel and self._cancel.cancelled else ANSWER_SECONDS
+                if time.monotonic() > began + most:
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer for {ANSWER_SECONDS:g} s")
+                    raise psycopg.OperationalError(f"no answer for {most:g} s")
                 wanted = gen.send(ready)
         except StopIteration as e:
             return cast(T, e.value)
 
 
-def connect(url: str) -> psycopg.Connection[Any]:
-    """Raises: StateError, if it makes no sense to wait for the database; psycopg.Error"""
+def connect(url: str, cancel: CancelScope | None = None) -> _PatientConnection:
+    """With `cancel`, answers are not waited for long once it is cancelled.
+
+    Raises: StateError, if it makes no sense to wait for the database; psycopg.Error
+    """
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # whose text may quote a password
         raise StateError(_INVALID) from None
     given["options"] = f"{_SETTINGS} {given.get('options') or ''}".strip()
     try:
-        return _PatientConnection.connect(autocommit=True, **{**_DEFAULTS, **given})
+        connection = _PatientConnection.connect(autocommit=True, **{**_DEFAULTS, **given})
     except psycopg.OperationalError as e:
         text = _words(e)
         if re.search(r"invalid \S+ value", text):
@@ -333,6 +440,8 @@ def connect(url: str) -> psycopg.Connection[Any]:
         if remedy := next((remedy for pattern, remedy in _REFUSED.items() if re.search(pattern, text)), None):
             raise StateError(f"the database refuses the connection: {text}; {remedy}") from e
         raise
+    connection.end_with(cancel)
+    return connection
 
 
 def _wait(scope: CancelScope, seconds: float) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,9 +21,11 @@ from psycopg import Cursor
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, StateError
+from teamcli.storage.files import as_number
 from teamcli.store.postgres.team_rows import Fence, Team
 
 LEASE_SECONDS = 30.0
+_LARGEST_DOC = 10_000
 logger = logging.getLogger(__name__)
 _IS_HELD = """exists (
     select 1 from host h
@@ -42,6 +46,9 @@ class HostRow(NamedTuple):
     """How many members it runs at most."""
     members: int
     """How many it runs."""
+    silent_seconds: float = 0.0
+    """How long nothing was heard of it, if that is longer than usual. When its lease has run out, it is not alive."""
+    has_lead: bool = False
 
 
 class Host:
@@ -54,16 +61,19 @@ class Host:
         self._fence = fence
         self._seconds = lease_seconds
         self._epoch = 0
+        self._session = secrets.token_hex(8)
+        """Of this process, and of no other one ever."""
 
     def join(self) -> None:
         """Become a host of the team. One of the same name that died on this machine is replaced at once.
 
         Raises: ConfigError, while another process has the name; StateError
         """
-        doc = json.dumps({"slots": self.slots, **_this_process()})
+        known = {"slots": self.slots, "lease_seconds": self._seconds, "session": self._session}
+        doc = json.dumps({**known, **_this_process()})
         if not self._try_join(doc, replaced=None):
-            known = self._team.database.run(self._read)
-            if known is None or not _is_dead_here(known[1]) or not self._try_join(doc, replaced=known[0]):
+            other = self._team.database.run(self._read)
+            if other is None or not _is_dead_here(other[1]) or not self._try_join(doc, replaced=other[0]):
                 raise ConfigError(
                     f"a host named '{self.name}' is running for this team; choose another name with --name, or wait"
                     f" {self._seconds:g} seconds if it has just died"
@@ -88,7 +98,10 @@ class Host:
         return epoch is not None
 
     def _read(self, cursor: Cursor[Any]) -> tuple[int, str] | None:
-        cursor.execute("select epoch, doc from host where team = %(team)s and name = %(name)s", self._values)
+        cursor.execute(
+            f"select epoch, left(doc, {_LARGEST_DOC}) from host where team = %(team)s and name = %(name)s".encode(),
+            self._values,
+        )
         row = cursor.fetchone()
         return (int(row[0]), str(row[1])) if row else None
 
@@ -106,34 +119,28 @@ class Host:
         Raises: StateError, if another process has this host's name now
         """
 
-        def act(cursor: Cursor[Any]) -> set[str] | None:
-            # Also after the time is up: what nobody has taken meanwhile is still ours.
-            cursor.execute(
-                "update host set expires_at = clock_timestamp() + %(ttl)s * interval '1 second'"
-                " where team = %(team)s and name = %(name)s and epoch = %(epoch)s",
-                self._values,
-            )
-            if not cursor.rowcount:
-                return None
-            cursor.execute(
-                "select name from lease where team = %(team)s and host = %(name)s and host_epoch = %(epoch)s",
-                self._values,
-            )
-            return {str(row[0]) for row in cursor}
-
-        held_before = self._fence.agents  # those taken while this runs are not lost
-        held = self._team.database.run(act)
-        lost = [agent for agent in held_before if held is None or agent not in held]
+        held_before = self._fence.held()  # those taken while this runs are not lost
+        # Also after the time is up: what nobody has taken meanwhile is still ours.
+        found = self._team.database.fetch(
+            "with renewed as ("
+            " update host set expires_at = clock_timestamp() + %(ttl)s * interval '1 second'"
+            " where team = %(team)s and name = %(name)s and epoch = %(epoch)s returning 1"
+            ") select array(select name from lease"
+            " where team = %(team)s and host = %(name)s and host_epoch = %(epoch)s) from renewed",
+            self._values,
+        )
+        held = set(found[0][0]) if found else set()
+        lost = [agent for agent in held_before if agent not in held]
         for agent in lost:
-            self._fence.lose(agent)
-        if held is None:
+            self._fence.lose(agent, held_before[agent])
+        if not found:
             raise HostReplaced(f"another process is the host '{self.name}' now")
         return lost
 
     def forget(self, agents: Iterable[str]) -> None:
-        """Nothing here runs these any more, which others have taken over."""
+        """Nothing here runs these anymore: others have taken them over."""
         for agent in agents:
-            self._fence.drop(agent)
+            self._fence.forget(agent)
 
     def leave(self) -> None:
         """Let others take over at once what this process ran."""
@@ -145,69 +152,83 @@ class Host:
                 self._values,
             )
 
-        for agent in self._fence.agents:
-            self._fence.drop(agent)
+        self._fence.lose_all()
         self._team.database.run(act, self._team.topic("host"))
 
     def take(self, agent: str) -> bool:
         """Take an agent that no living host runs. Everything that is written for it from now on has the new epoch."""
 
-        def act(cursor: Cursor[Any]) -> int | None:
+        found = self._team.database.fetch(
+            "insert into lease as l (team, name, epoch, host, host_epoch)"
+            " values (%(team)s, %(agent)s, 1, %(name)s, %(epoch)s)"
+            " on conflict (team, name) do update"
+            " set epoch = l.epoch + 1, host = excluded.host, host_epoch = excluded.host_epoch"
+            f" where not {_IS_HELD} or (l.host = excluded.host and l.host_epoch = excluded.host_epoch)"
+            " returning epoch",
+            {**self._values, "agent": agent},
+        )
+        if found:
+            self._fence.hold(agent, int(found[0][0]))
+        return bool(found)
+
+    def give_up(self, agent: str, is_announced: bool = True) -> None:
+        """Leave an agent to any other host. Unless it `is_announced`, they look for it after something else."""
+        values = {**self._values, "agent": agent, "epoch": self._fence.epoch(agent)}
+        self._fence.drop(agent)
+        self._team.database.fetch(
+            "update lease set host = '', host_epoch = 0 where team = %(team)s and name = %(agent)s"
+            " and epoch = %(epoch)s returning 1",
+            values,
+            *([self._team.topic("host")] if is_announced else []),
+        )
+
+    def hold(self, agent: str) -> str:
+        """Names this process while it runs an agent, since it took that; empty if it does not. No other process, and no
+        later time, has the same name."""
+        return f"{self._session}/{self._fence.epoch(agent)}" if self._fence.holds(agent) else ""
+
+    def hold_elsewhere(self, agent: str) -> str:
+        """The same of the living host that runs an agent. Anyone could write that row: it says for whom an order is,
+        and not who gives it."""
+
+        def act(cursor: Cursor[Any]) -> str:
             cursor.execute(
-                "insert into lease as l (team, name, epoch, host, host_epoch)"
-                " values (%(team)s, %(agent)s, 1, %(name)s, %(epoch)s)"
-                " on conflict (team, name) do update"
-                " set epoch = l.epoch + 1, host = excluded.host, host_epoch = excluded.host_epoch"
-                f" where not {_IS_HELD} or (l.host = excluded.host and l.host_epoch = excluded.host_epoch)"
-                " returning epoch",
-                {**self._values, "agent": agent},
+                f"select left(h.doc, {_LARGEST_DOC}), l.epoch from lease l join host h"
+                " on h.team = l.team and h.name = l.host and h.epoch = l.host_epoch"
+                " where l.team = %s and l.name = %s and h.expires_at > clock_timestamp()".encode(),
+                (self._team.id, agent),
             )
             row = cursor.fetchone()
-            return int(row[0]) if row else None
+            return f"{_field(row[0], 'session')}/{row[1]}" if row else ""
 
-        epoch = self._team.database.run(act)
-        if epoch is not None:
-            self._fence.hold(agent, epoch)
-            if epoch > 1:
-                self._team.database.notify(self._team.topic("host"))
-        return epoch is not None
-
-    def give_up(self, agent: str) -> None:
-        """Leave an agent to any other host."""
-        epoch = self._fence.epoch(agent)
-        self._fence.drop(agent)
-
-        def act(cursor: Cursor[Any]) -> None:
-            cursor.execute(
-                "update lease set host = '', host_epoch = 0 where team = %s and name = %s and epoch = %s",
-                (self._team.id, agent, epoch),
-            )
-
-        self._team.database.run(act, self._team.topic("host"))
+        return self._team.database.run(act)
 
     def holders(self) -> dict[str, str]:
         """The living host of each agent that has one."""
+        query = f"select name, left(host, 100) from lease l where team = %(team)s and {_IS_HELD}"
+        return dict(self._team.database.fetch(query, self._values))
 
-        def act(cursor: Cursor[Any]) -> dict[str, str]:
-            cursor.execute(f"select name, host from lease l where team = %s and {_IS_HELD}", (self._team.id,))
-            return {str(name): str(host) for name, host in cursor}
-
-        return self._team.database.run(act)
+    def free(self) -> set[str]:
+        """The members that no living host runs."""
+        query = (
+            "select name from member m where team = %(team)s and doc <> '' and not exists ("
+            f"select 1 from lease l where l.team = m.team and l.name = m.name and {_IS_HELD})"
+        )
+        return {str(name) for (name,) in self._team.database.fetch(query, self._values)}
 
 
 def read_hosts(team: Team) -> list[HostRow]:
     """All hosts that the team has ever had, by name."""
-
-    def act(cursor: Cursor[Any]) -> list[HostRow]:
-        cursor.execute(
-            "select h.name, h.expires_at > clock_timestamp(), h.doc, count(l.name) filter (where l.name <> 'lead')"
-            " from host h left join lease l on l.team = h.team and l.host = h.name and l.host_epoch = h.epoch"
-            " where h.team = %s group by h.team, h.name order by h.name",
-            (team.id,),
-        )
-        return [HostRow(str(name), bool(alive), _slots(doc), int(members)) for name, alive, doc, members in cursor]
-
-    return team.database.run(act)
+    rows = team.database.fetch(
+        "select left(h.name, 100),"
+        " (extract(epoch from h.expires_at) - extract(epoch from clock_timestamp()))::float8,"
+        f" left(h.doc, {_LARGEST_DOC}),"
+        " count(l.name) filter (where l.name <> 'lead'), coalesce(bool_or(l.name = 'lead'), false)"
+        " from host h left join lease l on l.team = h.team and l.host = h.name and l.host_epoch = h.epoch"
+        " where h.team = %(team)s group by h.team, h.name order by h.name",
+        {"team": team.id},
+    )
+    return [_host_row(*row) for row in rows]
 
 
 class Renewal:
@@ -223,7 +244,7 @@ class Renewal:
         every_seconds: float = LEASE_SECONDS / 6,
     ) -> None:
         """`on_lost` gets the agents that others have taken over; `on_look` is called after each renewal; `on_replaced`
-        once, with the reason, if this process is no host any more. All in this thread."""
+        once, with the reason, if this process is no longer a host. All in this thread."""
         self._host = host
         self._cancel = cancel
         self._on_lost = on_lost
@@ -272,7 +293,7 @@ def _is_dead_here(doc: str) -> bool:
         known = json.loads(doc)
         is_here = bool(known["machine"]) and known["machine"] == _machine()
         return is_here and _started(known["pid"]) != known["started"]
-    except (ValueError, KeyError, TypeError):  # anyone who can write to the database can write this
+    except (ValueError, KeyError, TypeError, RecursionError):  # anyone who can write to the database can write this
         return False
 
 
@@ -293,9 +314,22 @@ def _started(pid: int) -> str:
         return ""
 
 
-def _slots(doc: str) -> int:
+def _host_row(name: str, seconds_left: float, doc: str, members: int, has_lead: bool) -> HostRow:
+    slots, lease_seconds = int(_number(doc, "slots")), _number(doc, "lease_seconds")
+    silent = lease_seconds - seconds_left
+    # It renews its lease after a sixth of that time.
+    is_silent = seconds_left > 0 and lease_seconds / 3 < silent
+    return HostRow(name, seconds_left > 0, slots, members, silent if is_silent else 0.0, has_lead)
+
+
+def _number(doc: str, key: str) -> float:
+    found = as_number(_field(doc, key))
+    return found if math.isfinite(found) else 0.0
+
+
+def _field(doc: str, name: str) -> object:
+    """Anyone who can write to the database can write this."""
     try:
-        slots = json.loads(doc).get("slots")
-    except (ValueError, AttributeError):
-        return 0
-    return slots if isinstance(slots, int) else 0
+        return json.loads(doc).get(name)
+    except (ValueError, AttributeError, RecursionError):
+        return None

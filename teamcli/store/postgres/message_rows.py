@@ -10,80 +10,102 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from teamcli.errors import StateError
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team, lease_lost
-from teamcli.team.message import Message
+from teamcli.store.row_limits import LARGEST_NUMBER
+from teamcli.team.message import LEAD, Message
 from teamcli.team.message_line import MAX_LINE_BYTES, LineCodec
 from teamcli.team.signing import key_of
 
 PAGE_ROWS = 200
+LEAD_SECONDS = 0.02
+"""How long it may take until the host of the lead hears of mail. A result and the end of the work travel together."""
+_MOST_POSITION = 1 << 62
+_MOST_ATTEMPTS = 20
+_MOST_INCARNATIONS = 1_000_000_000
 _SHOWN_CHARACTERS = 1000
 """Of a row that is too large to be a message."""
 
-# A row at or after the tail is not ours: go past it. Sends never get as far as the limit, which a forged row may have.
-_SEND = """
+# After all rows, whatever the tail says, which anyone with the right to write can change. A row that another sender has
+# just committed is not seen here, but then the tail is after it. Sends never get as far as the limits, which forged
+# numbers may.
+_SEND = f"""
 with fence as (
     select from lease where team = %(team)s and name = %(sender)s and epoch = %(epoch)s for share
 ), box as (
-    select tail, incarnation from inbox where team = %(team)s and name = %(to)s
+    select tail, incarnation, left(sig, 100) as sig from inbox where team = %(team)s and name = %(to)s
     and (%(epoch)s::bigint is null or exists (select from fence)) for update
 ), new as (
     insert into message (team, inbox, pos, id, body)
-    select %(team)s, %(to)s, coalesce((
+    select %(team)s, %(to)s, greatest(least(box.tail, {_MOST_POSITION}), (
         select pos + octet_length(body) + 1 from message
-        where team = %(team)s and inbox = %(to)s and pos >= box.tail and pos < 1::bigint << 53
-        order by pos desc limit 1
-    ), box.tail), %(id)s, %(body)s::text
-    from box where incarnation = %(incarnation)s
+        where team = %(team)s and inbox = %(to)s and pos < {LARGEST_NUMBER} order by pos desc limit 1
+    )), %(id)s, %(body)s::text
+    from box where incarnation = %(there)s
     on conflict do nothing returning pos
 ), moved as (
     update inbox set tail = new.pos + octet_length(%(body)s::text) + 1 from new where team = %(team)s and name = %(to)s
 )
-select (select pos from new), (select incarnation from box),
+select (select pos from new), (select incarnation from box), (select sig from box),
     %(epoch)s::bigint is null or exists (select from fence)
 """
-_CREATE = "insert into inbox (team, name) values (%(team)s, %(to)s) on conflict do nothing returning name"
+_CREATE = "insert into inbox (team, name, sig) values (%(team)s, %(to)s, %(sig)s) on conflict do nothing returning name"
 _STORED = """
 select case when octet_length(body) < %(most)s then body else '' end
 from message where team = %(team)s and inbox = %(to)s and id = %(id)s
 """
-_PAGE = """
-select b.tail, b.incarnation, m.pos, m.bytes, m.body
+# Whatever the row of the inbox says, it ends after the last message that is there.
+_END = f"""greatest(tail, coalesce((
+    select pos + octet_length(body) + 1 from message where team = b.team and inbox = b.name and pos < {LARGEST_NUMBER}
+    order by pos desc limit 1
+), 0))"""
+_PAGE = f"""
+select {_END}, b.incarnation, left(b.sig, 100), m.pos, m.id, m.bytes, m.body
 from inbox b left join lateral (
-    select pos, octet_length(body) as bytes,
+    select pos, id, octet_length(body) as bytes,
         case when octet_length(body) < %(most)s then body else left(body, %(shown)s) end as body
-    from message where team = b.team and inbox = b.name and pos >= %(start)s and pos < b.tail
-    order by pos limit %(rows)s
+    from message where team = b.team and inbox = b.name and pos >= %(start)s
+    and pos < greatest(b.tail, {LARGEST_NUMBER}) order by pos limit %(rows)s
 ) m on true
 where b.team = %(team)s and b.name = %(name)s
 order by m.pos
 """
-_TAILS = "select name, tail from inbox where team = %(team)s and name = any(%(names)s)"
-_BEGIN = """
-insert into inbox (team, name) values (%(team)s, %(name)s)
-on conflict (team, name) do update set incarnation = inbox.incarnation + 1
-returning tail, incarnation
+_TAILS = f"select name, {_END} from inbox b where team = %(team)s and name = any(%(names)s)"
+_ALL_TAILS = f"select name, {_END} from inbox b where team = %(team)s"
+_BEGIN = f"""
+update inbox b set incarnation = %(incarnation)s, sig = %(sig)s
+where team = %(team)s and name = %(name)s and incarnation = %(there)s
+returning {_END}
 """
+_INCARNATION = "select incarnation, left(sig, 100) from inbox where team = %(team)s and name = %(name)s"
 
 
 class Row(NamedTuple):
     pos: int
+    id: str
     bytes: int
     body: str
     """Only its beginning, if it is too large for a message."""
 
+    @property
+    def end(self) -> int:
+        return self.pos + self.bytes + 1
+
 
 class Page(NamedTuple):
-    tail: int
+    end: int
+    """Of the inbox."""
     incarnation: int
     rows: tuple[Row, ...]
 
 
 class MessageRows:
-    def __init__(self, team: Team, fence: Fence) -> None:
+    def __init__(self, team: Team, fence: Fence, newest: Newest) -> None:
         self._team = team
         self._fence = fence
+        self._newest = newest
         self._incarnations: dict[str, int] = {}
-        """Of the inboxes, as far as they are known: a message is signed for one of them."""
+        """Of the inboxes, as their rows say."""
         self.codec = LineCodec(key_of(team.uid.encode(), team.key))
 
     def store(self, message: Message) -> bool:
@@ -94,17 +116,27 @@ class MessageRows:
         to = message.to
         epoch = self._fence.epoch(message.sender)
         values = {"team": self._team.id, "to": to, "sender": message.sender, "epoch": epoch, "id": message.id}
-        is_new: bool | None = None
-        while is_new is None:
-            incarnation = self._incarnations.get(to, 0)
-            body = self.codec.write(message, incarnation)[:-1].decode()
-            given = {**values, "incarnation": incarnation, "body": body}
-            (row,) = self._team.database.fetch(_SEND, given, self._team.topic(f"inbox/{to}"))
-            is_new = self._outcome(message, values, *row)
-        return is_new
+        topic = self._team.topic(f"inbox/{to}")
+        if to == LEAD:
+            topic = self._team.lead_topic(topic.name, LEAD_SECONDS)
+        for _ in range(_MOST_ATTEMPTS):
+            there = self._incarnations.get(to, 0)
+            # A row that was put back, or forged, must not make the message void.
+            body = self.codec.write(message, max(there, self._newest.of(_name(to))))[:-1].decode()
+            given = {**values, "there": there, "body": body}
+            (row,) = self._team.database.fetch(_SEND, given, topic)
+            if (is_new := self._outcome(message, values, *row)) is not None:
+                return is_new
+        raise StateError(f"someone keeps changing the inbox of '{to}' in the database; see who writes to it")
 
     def _outcome(
-        self, message: Message, values: dict[str, Any], pos: int | None, incarnation: int | None, is_fenced: bool
+        self,
+        message: Message,
+        values: dict[str, Any],
+        pos: int | None,
+        incarnation: int | None,
+        sig: str | None,
+        is_fenced: bool,
     ) -> bool | None:
         """Whether the message is new; None to try again with what is known now."""
         if pos is not None:
@@ -112,8 +144,9 @@ class MessageRows:
         if not is_fenced:
             raise lease_lost(message.sender)
         if incarnation is None:
-            self._team.database.fetch(_CREATE, values)
+            self._create(message.to)
         elif incarnation != self._incarnations.get(message.to, 0):
+            self._known(message.to, incarnation, sig)
             self._incarnations[message.to] = incarnation
         else:
             found = self._team.database.fetch(_STORED, {**values, "most": MAX_LINE_BYTES})
@@ -125,25 +158,37 @@ class MessageRows:
 
     def _avoid_forged(self, message: Message, values: dict[str, Any]) -> None:
         """A forged row has the id of a message: store that under one that nobody can know before."""
-        other = self._team.sign("message", message.to, message.id)
+        other = self._other_id(message)
         if values["id"] == other:
             raise StateError(f"delete the forged row in the inbox of '{message.to}' with the id {other}")
         values["id"] = other
 
+    def _other_id(self, message: Message) -> str:
+        return self._team.sign("message", message.to, message.id)
+
+    def is_copy(self, message: Message, row: Row) -> bool:
+        """Whether somebody has put a message of the team there again. The ids of rows are unique, so a copy has another
+        one than its message."""
+        return not message.is_foreign and row.id not in (message.id, self._other_id(message))
+
     def pages(self, name: str, start: int) -> Iterator[Page]:
-        """The inbox from a position on; nothing if there is no inbox. The tail is read together with the rows, and all
-        rows before it are committed.
+        """The inbox from a position on; nothing if there is no inbox. The end is read together with the rows, and all
+        rows before it are committed. If the inbox ends before that position, it is not what was read: then all of it.
 
         Raises: StateError
         """
         values = {"team": self._team.id, "name": name, "rows": PAGE_ROWS}
         limits = {"most": MAX_LINE_BYTES, "shown": _SHOWN_CHARACTERS}
-        is_all = False
+        first, is_all = start, False
         while not is_all:
             found = self._team.database.fetch(_PAGE, {**values, **limits, "start": start})
-            rows = tuple(Row(*row[2:]) for row in found if row[2] is not None)
+            if found and found[0][0] < first:
+                first = start = 0
+                continue
+            rows = tuple(Row(*row[3:]) for row in found if row[3] is not None)
             if found:
-                yield Page(found[0][0], found[0][1], rows)
+                end, incarnation, sig = found[0][:3]
+                yield Page(end, self._known(name, incarnation, sig), rows)
             is_all = len(rows) < PAGE_ROWS
             start = rows[-1].pos + 1 if rows else start
 
@@ -159,14 +204,39 @@ class MessageRows:
 
         Raises: StateError
         """
-        return dict(
-            self._team.database.fetch("select name, tail from inbox where team = %(team)s", {"team": self._team.id})
-        )
+        return dict(self._team.database.fetch(_ALL_TAILS, {"team": self._team.id}))
 
     def begin_anew(self, name: str) -> int:
         """Where the inbox ends for a new incarnation of its reader. Messages to earlier ones are void.
 
         Raises: StateError
         """
-        ((tail, self._incarnations[name]),) = self._team.database.fetch(_BEGIN, {"team": self._team.id, "name": name})
-        return int(tail)
+        values = {"team": self._team.id, "name": name}
+        while True:
+            found = self._team.database.fetch(_INCARNATION, values)
+            if not found and self._create(name):
+                return 0
+            for there, sig in found:
+                known = self._known(name, there, sig)
+                # One that is not signed counts if it may be from an earlier version of teamcli.
+                incarnation = max(known, there if there < _MOST_INCARNATIONS else 0) + 1
+                signed = self._team.sign("inbox", name, incarnation)
+                given = {**values, "there": there, "incarnation": incarnation, "sig": signed}
+                for (end,) in self._team.database.fetch(_BEGIN, given):
+                    self._incarnations[name] = self._known(name, incarnation, signed)
+                    return int(end)
+
+    def _create(self, name: str) -> bool:
+        values = {"team": self._team.id, "to": name, "sig": self._team.sign("inbox", name, 0)}
+        return bool(self._team.database.fetch(_CREATE, values))
+
+    def _known(self, name: str, incarnation: int, sig: str | None) -> int:
+        """The incarnation of an inbox, which only grows, after a look at its row."""
+        if self._team.is_signed(sig or "", "inbox", name, incarnation):
+            self._newest.admits(_name(name), incarnation)
+        return self._newest.of(_name(name))
+
+
+def _name(inbox: str) -> str:
+    """What a host remembers the row of an inbox as."""
+    return f"inbox/{inbox}"

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.storage.files import LARGEST_LINE, AppendLog, Json, encode_line, read_regular, write_atomic
+from teamcli.storage.append_log import AppendLog
+from teamcli.storage.files import LARGEST_LINE, Json, encode_line, read_regular, write_atomic
 
 LARGEST_COPY = 16 * LARGEST_LINE
 logger = logging.getLogger(__name__)

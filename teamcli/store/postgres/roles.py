@@ -21,13 +21,19 @@ $$;
 revoke create on schema public from public;
 grant usage on schema public to teamcli_worker, teamcli_viewer;
 grant select on all tables in schema public to teamcli_worker, teamcli_viewer;
-grant insert, update on all tables in schema public to teamcli_worker;
-grant delete on {deleted} to teamcli_worker;
-revoke insert, update on meta from teamcli_worker;
+revoke insert, update, delete on all tables in schema public from teamcli_worker;
+grant insert on {inserted} to teamcli_worker;
+grant update on {changed} to teamcli_worker;
+grant update (host, answer, answer_sig) on {question} to teamcli_worker;
+grant delete on {question} to teamcli_worker;
 """
-DELETED = ("member", "request")
-"""The tables whose rows a team removes in its work. Messages, conversations and leases are never deleted."""
+APPENDED = ("message", "transcript", "event")
+"""What was said and done. It is never changed."""
+CHANGED = ("team", "host", "lease", "inbox", "member", "request", "task", "task_commit", "document")
+QUESTION = "question"
+"""Only its answer changes, and of a closed one nothing is kept. Whatever else is removed leaves a row that says so."""
 
 
 def role_script() -> str:
-    return ROLES.format(deleted=", ".join(DELETED))
+    inserted = ", ".join((*CHANGED, *APPENDED, QUESTION))
+    return ROLES.format(inserted=inserted, changed=", ".join(CHANGED), question=QUESTION)

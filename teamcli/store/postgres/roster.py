@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,35 @@ from psycopg import Cursor
 
 from teamcli.errors import LeaseLost, StateError
 from teamcli.storage.files import decode_line, write_atomic
-from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Change, Found, RowTable, Saving, T
+from teamcli.store.postgres.database import Topic
+from teamcli.store.postgres.newest import Newest
+from teamcli.store.postgres.roster_rows import MEMBERS, NO_ROW, REQUESTS, Change, Found, RowTable, Saving, T
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.row_limits import bounded
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
 from teamcli.team.roster_merge import merged
 
 COPY_SECONDS = 0.2
+COPY_PAUSES = 500
+"""The pause between two copies of a large roster, as a multiple of the time that one takes."""
+SHOWN_SECONDS = 0.2
+"""How much later the screen of the lead may show what a member does."""
 MOST_TOPICS = 16
 """Of one change; after more, everyone looks at all."""
-ALL = "member/*"
-_VERSIONS = """
-    select 'member', name, version from member where team = %(team)s
-    union all select 'request', id, version from request where team = %(team)s
-    union all select 'team', doc, 0 from team where id = %(team)s
+ALL_MEMBERS = "member/*"
+_SHOWN = frozenset(
+    {"status", "since", "waiting_for", "waiting_since", "stuck_since", "error", "interrupted", "turns", "cost_usd"}
+    | {"used", "limit", "runs_on", "unconfined"}
+)
+"""Fields that change with all that a member does. Other hosts only have to know that it is there."""
+_VERSIONS = f"""
+    select 'member', name, version from member where team = %(team)s and doc <> ''
+    union all select 'request', id, version from request where team = %(team)s and doc <> ''
+    union all select 'team', coalesce({bounded("doc")}, ''), 0 from team where id = %(team)s
 """
+"""Of what was removed, a row without a document is left."""
 _Changes = dict[RowTable[Any], dict[str, Change[Any]]]
 _Saved = tuple[dict[str, Found[Member]], dict[str, Found[Request]]]
 logger = logging.getLogger(__name__)
@@ -42,6 +56,7 @@ class RosterRows:
     """A `RosterStore`."""
 
     name = "the roster in the database"
+    is_by_row = True
     problem = ""
 
     def __init__(
@@ -51,28 +66,31 @@ class RosterRows:
         path: Path,
         warn: Callable[[str], None] = lambda text: None,
         copy_seconds: float = COPY_SECONDS,
+        newest: Newest | None = None,
     ) -> None:
         """`path` is that of a `config.json` that is kept as a copy. `warn` reports a row that does not count, once."""
+        self._newest = newest or Newest()
         self._team = team
         self._fence = fence
         self._copy = _Copy(path, copy_seconds)
         self._warn = warn
         self._warned: set[str] = set()
         self._versions: dict[RowTable[Any], dict[str, int]] = {MEMBERS: {}, REQUESTS: {}}
-        """Of all rows that were looked at, also of those that do not count."""
+        """Of all rows that were looked at, as they say, also of those that do not count."""
         self._doc = "{}"
 
     def load(self) -> TeamConfig:
-        self._versions = {MEMBERS: {}, REQUESTS: {}}
+        # Of those that were here before, a row that is missing was deleted by someone else.
+        self._versions = {MEMBERS: dict.fromkeys(self._newest.known(MEMBERS.row("")), NO_ROW), REQUESTS: {}}
         self._doc = "{}"
         team = self.fresh(TeamConfig()) or TeamConfig()
         self._copy.put(team, at_once=True)
         return team
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
-        names, doc = self._changed() if not topics or ALL in topics else (topics, self._doc)
-        members = MEMBERS.look(self._team, self._versions[MEMBERS], _keys(MEMBERS, names))
-        requests = REQUESTS.look(self._team, self._versions[REQUESTS], _keys(REQUESTS, names))
+        names, doc = self._changed() if not topics or ALL_MEMBERS in topics else (topics, self._doc)
+        members = MEMBERS.look(self._team, self._newest, self._versions[MEMBERS], _keys(MEMBERS, names))
+        requests = REQUESTS.look(self._team, self._newest, self._versions[REQUESTS], _keys(REQUESTS, names))
         if not members and not requests and doc == self._doc:
             return None
         team = known._replace(
@@ -86,15 +104,18 @@ class RosterRows:
         self._copy.put(team)
         return team
 
+    def is_current(self) -> bool:
+        names, doc = self._changed()
+        return not names and doc == self._doc
+
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
         changes: _Changes = {
             MEMBERS: MEMBERS.changes(before.members, after.members),
             REQUESTS: REQUESTS.changes(before.requests, after.requests),
         }
         doc = json.dumps({"team_name": after.name, **after.unknown}) if _rest(before) != _rest(after) else self._doc
-        topics = [f"{table.name}/{key}" for table, changed in changes.items() for key in changed]
-        topics = [self._team.topic(topic) for topic in (topics if len(topics) <= MOST_TOPICS else [ALL])]
-        if topics or doc != self._doc:
+        if any(changes.values()) or doc != self._doc:
+            topics = self._topics(changes)
             found = self._save_one(changes, doc, topics)
             if found is None:
                 found = self._team.database.run(lambda cursor: self._save_all(cursor, changes, doc, must), *topics)
@@ -103,28 +124,49 @@ class RosterRows:
         self._copy.put(after)
         return after
 
-    def _save_one(self, changes: _Changes, doc: str, topics: list[str]) -> _Saved | None:
+    def _topics(self, changes: _Changes) -> list[Topic]:
+        """Whom these changes concern. The host of the lead shows everything; a moment later will do for that."""
+        topics: list[Topic] = []
+        for table, changed in changes.items():
+            for key, change in changed.items():
+                if not self._is_shown(change):
+                    topics.append(self._team.topic(f"{table.name}/{key}"))
+                elif not self._fence.holds(LEAD):
+                    topics.append(self._team.lead_topic(f"{table.name}/{key}", SHOWN_SECONDS))
+        return topics if len(topics) <= MOST_TOPICS else [self._team.topic(ALL_MEMBERS)]
+
+    def _is_shown(self, change: Change[Any]) -> bool:
+        """Whether the host that runs a member has changed only what others need to show."""
+        was, wanted = change
+        if not isinstance(was, Member) or not isinstance(wanted, Member) or was.is_active != wanted.is_active:
+            return False
+        is_own = self._fence.holds(was.name) or (self._fence.holds(LEAD) and not was.host)
+        return is_own and wanted.changed_from(was) <= _SHOWN
+
+    def _save_one(self, changes: _Changes, doc: str, topics: list[Topic]) -> _Saved | None:
         """The usual case, in one statement: a single row changes, which nobody else has changed. None if it is not."""
-        if len(topics) != 1 or doc != self._doc:
+        items = [(table, item) for table, changed in changes.items() for item in changed.items()]
+        if len(items) != 1 or doc != self._doc:
             return None
-        [(table, (key, change))] = [(table, item) for table, changed in changes.items() for item in changed.items()]
-        wanted, version = change.wanted, self._versions[table].get(key, 0)
+        [(table, (key, change))] = items
+        wanted, there = change.wanted, self._versions[table].get(key, NO_ROW)
+        version = self._newest.of(table.row(key)) + 1
         if wanted is None:
             return None
         try:
             lease = self._fence.holder(table.about(wanted))
         except LeaseLost:
             return None
-        if not self._team.database.fetch(*table.replacing(self._team, lease, key, version, wanted), *topics):
+        if not self._team.database.fetch(*table.replacing(self._team, lease, key, there, version, wanted), *topics):
             return None
-        found = {key: Found(version + 1, wanted)}
+        found = {key: Found(version, wanted)}
         return (found, {}) if table is MEMBERS else ({}, found)
 
     def _save_all(self, cursor: Cursor[Any], changes: _Changes, doc: str, must: Collection[str]) -> _Saved:
         if doc != self._doc:
             self._fence.check(cursor, self._fence.holder(LEAD)[0])
             cursor.execute("update team set doc = %s where id = %s", (doc, self._team.id))
-        saving = Saving(cursor, self._team, self._fence, must)
+        saving = Saving(cursor, self._team, self._fence, self._newest, must)
         return (
             saving.write(MEMBERS, changes[MEMBERS], self._versions[MEMBERS]),
             saving.write(REQUESTS, changes[REQUESTS], self._versions[REQUESTS]),
@@ -159,20 +201,25 @@ class RosterRows:
         """What is known with what was found in the database. A row that is not signed changes nothing."""
         entries = {table.key_of(entry): entry for entry in known}
         versions = self._versions[table]
-        for key, (version, entry, _) in found.items():
-            if version:
-                versions[key] = version
+        for key, row in found.items():
+            if row.problem:
+                self._report(f"the row of the {table.name} '{key:.40}' in the database does not count: {row.problem}")
+            elif row.version != NO_ROW:
+                self._newest.admits(table.row(key), row.version)  # if this process has written it
+            if row.entry is not None:
+                entries[key] = row.entry
+            elif row.is_removed:
+                entries.pop(key, None)
+            if row.version != NO_ROW and not row.is_removed:
+                versions[key] = row.version
             else:
                 versions.pop(key, None)
-                entries.pop(key, None)
-            if entry is not None:
-                entries[key] = entry
-            elif version and (text := f"{table.name} '{key:.40}'") not in self._warned:
-                self._warned.add(text)
-                self._warn(
-                    f"the row of the {text} in the database does not count: it is not signed with the team's key"
-                )
         return tuple(entries.values())
+
+    def _report(self, problem: str) -> None:
+        if problem not in self._warned:
+            self._warned.add(problem)
+            self._warn(problem)
 
 
 class _Copy:
@@ -183,6 +230,8 @@ class _Copy:
         """One write in this time; 0 for each at once."""
         self._path = path
         self._seconds = seconds
+        self._busy_seconds = 0.0
+        """How much of a processor the last write took."""
         self._lock = threading.Lock()
         self._wanted: TeamConfig | None = None
         self._is_due = False
@@ -194,18 +243,20 @@ class _Copy:
         if at_once or not self._seconds:
             self._write()
         elif not is_due:
-            timer = threading.Timer(self._seconds, self._write)
+            timer = threading.Timer(max(self._seconds, COPY_PAUSES * self._busy_seconds), self._write)
             timer.daemon = True
             timer.start()
 
     def _write(self) -> None:
         with self._lock:
             team, self._is_due = self._wanted, False
+            began = time.thread_time()
             try:
                 if team is not None and (team.members or team.requests or self._path.exists()):
                     write_atomic(self._path, team.encode(), durable=False)
             except StateError as e:  # the rows are there, so this cannot fail the caller
                 logger.warning("the copy of the roster lags behind: %s", e)
+            self._busy_seconds = time.thread_time() - began
 
 
 def _rest(team: TeamConfig) -> tuple[Any, ...]:

@@ -1,4 +1,8 @@
-"""Reading and writing the rows of the roster: members and requests, in the same way."""
+"""Reading and writing the rows of the roster: members and requests, in the same way.
+
+An entry that is removed leaves a signed row without a document. So a row that is missing, or older than one that was
+seen, is the work of someone without the key, and does not count.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from psycopg import Cursor
 
 from teamcli.errors import IllegalTransition, LeaseLost, TeamError
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.row_limits import bounded
 from teamcli.team.requests import Request, State, check_open
 from teamcli.team.roster_file import Member
 from teamcli.team.roster_merge import merged_member, merged_request, request_key
 
 T = TypeVar("T")
 _HELD = "with held as (select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share)"
+NO_ROW = -(1 << 63) - 1
+"""In place of the version of a row: a number that none can have."""
+_ELSEWHERE = "another host has added or removed '{}' meanwhile; look who is there, and try again"
 
 
 class Change(NamedTuple, Generic[T]):
@@ -29,10 +38,16 @@ class Found(NamedTuple, Generic[T]):
     """What a row holds now."""
 
     version: int
-    """0 if there is no such row."""
+    """As the row says."""
     entry: T | None
-    """None also if it is not signed with the team's key."""
+    """None also if it was removed, or does not count."""
     doc: str = ""
+    problem: str = ""
+    """Why it does not count."""
+
+    @property
+    def is_removed(self) -> bool:
+        return self.entry is None and not self.problem
 
 
 class RowTable(Generic[T]):
@@ -72,71 +87,83 @@ class RowTable(Generic[T]):
         }
         return changed | {key: Change(entry, None) for key, entry in was.items() if key not in wanted}
 
-    def look(self, team: Team, known: Mapping[str, int], keys: Collection[str]) -> dict[str, Found[T]]:
+    def look(self, team: Team, newest: Newest, known: Mapping[str, int], keys: Collection[str]) -> dict[str, Found[T]]:
         """Those of these rows that are not of the known versions, in their order.
 
         Raises: StateError
         """
         values = {"team": team.id, "keys": list(keys)}
-        found = self._found(team, team.database.fetch(self._select, values) if keys else ())
-        gone = {key: Found[T](0, None) for key in keys if key in known and key not in found}
+        found = self._found(team, newest, team.database.fetch(self._select, values) if keys else ())
+        gone = {key: self._missing(newest, key) for key in keys if key in known and key not in found}
         return {key: row for key, row in found.items() if known.get(key) != row.version} | gone
 
-    def lock(self, cursor: Cursor[Any], team: Team, key: str) -> Found[T]:
+    def lock(self, cursor: Cursor[Any], team: Team, newest: Newest, key: str) -> Found[T]:
         cursor.execute(f"{self._select} for update".encode(), {"team": team.id, "keys": [key]})
-        return self._found(team, cursor.fetchall()).get(key) or Found(0, None)
+        return self._found(team, newest, cursor.fetchall()).get(key) or self._missing(newest, key)
 
     def replacing(
-        self, team: Team, lease: tuple[str, int], key: str, version: int, wanted: T | None
+        self, team: Team, lease: tuple[str, int], key: str, there: int, version: int, wanted: T | None
     ) -> tuple[str, dict[str, Any]]:
-        """A statement, with its values, that replaces this version of a row if the lease is held. Then it returns 1."""
+        """A statement, with its values, that replaces the row that is there by this version of it, if the lease is held
+        and the row has not changed. Then it returns 1."""
         doc = "" if wanted is None else self.doc(wanted)
-        values: dict[str, Any] = {"team": team.id, "key": key, "version": version}
-        values |= {
-            "holder": lease[0],
-            "epoch": lease[1],
-            "doc": doc,
-            "sig": team.sign(self.name, key, version + 1, doc),
-        }
-        where = f"where t.team = %(team)s and t.{self.key} = %(key)s and t.version = %(version)s"
-        if wanted is None:
-            act = f"delete from {self.name} t using held {where}"
-        elif version:
-            act = f"update {self.name} t set version = t.version + 1, doc = %(doc)s, sig = %(sig)s from held {where}"
+        values: dict[str, Any] = {"team": team.id, "key": key, "there": there, "version": version}
+        values |= {"holder": lease[0], "epoch": lease[1], "doc": doc, "sig": team.sign(self.name, key, version, doc)}
+        if there != NO_ROW:
+            act = (
+                f"update {self.name} t set version = %(version)s, doc = %(doc)s, sig = %(sig)s from held"
+                f" where t.team = %(team)s and t.{self.key} = %(key)s and t.version = %(there)s"
+            )
         else:
             act = (
-                f"insert into {self.name} (team, {self.key}, doc, sig)"
-                " select %(team)s, %(key)s, %(doc)s, %(sig)s from held on conflict do nothing"
+                f"insert into {self.name} (team, {self.key}, version, doc, sig)"
+                " select %(team)s, %(key)s, %(version)s, %(doc)s, %(sig)s from held on conflict do nothing"
             )
         return f"{_HELD} {act} returning 1", values
+
+    def row(self, key: str) -> str:
+        """What a host remembers a row as."""
+        return f"{self.name}/{key}"
 
     @property
     def _select(self) -> str:
         return (
-            f"select {self.key}, version, doc, sig from {self.name}"
+            f"select {self.key}, version, {bounded('doc')}, {bounded('sig')} from {self.name}"
             f" where team = %(team)s and {self.key} = any(%(keys)s) order by place"
         )
 
-    def _found(self, team: Team, rows: Iterable[tuple[Any, ...]]) -> dict[str, Found[T]]:
-        return {key: Found(version, self._entry(team, key, version, doc, sig), doc) for key, version, doc, sig in rows}
+    def _missing(self, newest: Newest, key: str) -> Found[T]:
+        return Found(
+            NO_ROW, None, problem="it was deleted by someone without the team's key" if newest.of(self.row(key)) else ""
+        )
 
-    def _entry(self, team: Team, key: str, version: int, doc: str, sig: str) -> T | None:
+    def _found(self, team: Team, newest: Newest, rows: Iterable[tuple[Any, ...]]) -> dict[str, Found[T]]:
+        return {key: self._read(team, newest, key, *row) for key, *row in rows}
+
+    def _read(self, team: Team, newest: Newest, key: str, version: int, doc: str | None, sig: str | None) -> Found[T]:
+        if doc is None or sig is None:
+            return Found(version, None, problem="it is too large")
         if not team.is_signed(sig, self.name, key, version, doc):
-            return None
+            return Found(version, None, problem="it is not signed with the team's key")
+        if not newest.admits(self.row(key), version):
+            return Found(version, None, problem=f"it is older than one that was here; {newest.remedy}")
+        if not doc:
+            return Found(version, None)
         try:
-            return self._parse(json.loads(doc))
+            return Found(version, self._parse(json.loads(doc)), doc)
         except (ValueError, RecursionError, TeamError):
-            return None
+            return Found(version, None, problem="it is damaged")
 
 
 class Saving:
     """The transaction of one change of the roster."""
 
-    def __init__(self, cursor: Cursor[Any], team: Team, fence: Fence, must: Collection[str]) -> None:
+    def __init__(self, cursor: Cursor[Any], team: Team, fence: Fence, newest: Newest, must: Collection[str]) -> None:
         """`must` as of `RosterStore.save`."""
         self._cursor = cursor
         self._team = team
         self._fence = fence
+        self._newest = newest
         self._must = {key.casefold() for key in must}
 
     def write(
@@ -146,7 +173,7 @@ class Saving:
 
         Raises: LeaseLost, TeamError
         """
-        return {key: self._write(table, key, changes[key], versions.get(key, 0)) for key in sorted(changes)}
+        return {key: self._write(table, key, changes[key], versions.get(key, NO_ROW)) for key in sorted(changes)}
 
     def _write(self, table: RowTable[T], key: str, change: Change[T], version: int) -> Found[T]:
         is_must = key.casefold() in self._must
@@ -154,25 +181,25 @@ class Saving:
         assert entry is not None
         try:
             holder, epoch = self._fence.holder(table.about(entry))
-            if self._try(table, key, change.wanted, version, (holder, epoch)):
-                return Found(version + 1, change.wanted) if change.wanted is not None else Found(0, None)
+            if written := self._try(table, key, change.wanted, version, (holder, epoch)):
+                return written
             self._fence.check(self._cursor, holder)
         except LeaseLost:
             if is_must:
                 raise
-            return table.lock(self._cursor, self._team, key)
+            return table.lock(self._cursor, self._team, self._newest, key)
         return self._settle(table, key, change, (holder, epoch), is_must)
 
     def _settle(
         self, table: RowTable[T], key: str, change: Change[T], lease: tuple[str, int], is_must: bool
     ) -> Found[T]:
-        """Another process has changed the row; or this one, if the answer to its commit was lost."""
-        found, wanted = table.lock(self._cursor, self._team, key), change.wanted
-        is_unknown = not found.version if change.was is not None else found.entry is None
-        if is_unknown and (wanted is None or not is_must):
+        """Another process has changed the row; or this one, if the answer to its commit was lost; or someone without
+        the key, and then it is written over."""
+        found, wanted = table.lock(self._cursor, self._team, self._newest, key), change.wanted
+        if found.is_removed and change.was is not None:
+            if wanted is not None and is_must:
+                raise TeamError(_ELSEWHERE.format(key))
             return found
-        if is_unknown:
-            raise TeamError(f"another host has added or removed '{key}' meanwhile; look who is there, and try again")
         if wanted is not None and found.doc == table.doc(wanted):
             return Found(found.version, wanted)
         if change.was is not None and wanted is not None and found.entry is not None:
@@ -183,15 +210,20 @@ class Saving:
             if is_must:
                 raise
             return found
-        if wanted == found.entry:
+        if wanted is not None and wanted == found.entry:
             return found
-        self._try(table, key, wanted, found.version, lease)  # which is locked
-        return Found(found.version + 1, wanted) if wanted is not None else Found(0, None)
+        written = self._try(table, key, wanted, found.version, lease)  # the row is locked, if there is one
+        if written is None and is_must:
+            raise TeamError(_ELSEWHERE.format(key))
+        return written or found
 
-    def _try(self, table: RowTable[T], key: str, wanted: T | None, version: int, lease: tuple[str, int]) -> bool:
-        sql, values = table.replacing(self._team, lease, key, version, wanted)
+    def _try(
+        self, table: RowTable[T], key: str, wanted: T | None, there: int, lease: tuple[str, int]
+    ) -> Found[T] | None:
+        version = self._newest.of(table.row(key)) + 1
+        sql, values = table.replacing(self._team, lease, key, there, version, wanted)
         self._cursor.execute(sql.encode(), values)
-        return self._cursor.rowcount == 1
+        return Found(version, wanted) if self._cursor.rowcount == 1 else None
 
 
 def _refuse_member(change: Change[Member], theirs: Member | None, both: Member | None) -> None:

@@ -123,6 +123,19 @@ MIGRATIONS = (
         primary key (team, name)
     );
     """,
+    # A member that was removed leaves a row without a document, and its name is free.
+    """
+    drop index member_name;
+    create unique index member_name on member (team, lower(name)) where doc <> '';
+    alter table event add column sig text not null default '';
+    alter table inbox add column sig text not null default '';
+    create table task_commit (
+        team bigint not null references team on delete cascade,
+        slot integer not null,
+        token text not null,
+        primary key (team, slot)
+    ) with (fillfactor = 50);
+    """,
 )
 _KEY = 0x7465616D636C69
 """Of the advisory lock that lets one program migrate at a time."""

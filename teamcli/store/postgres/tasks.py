@@ -7,6 +7,7 @@ it knows misses none. The rules then work on what it has in memory, as they do f
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,18 +15,40 @@ from typing import Any, NamedTuple, TypeVar
 from psycopg import Cursor
 
 from teamcli.errors import StateError, TaskError
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.row_limits import LARGEST_NUMBER, bounded
 from teamcli.tasks.board import Task
 from teamcli.tasks.rules import USER
 from teamcli.tasks.storage import TaskStorage
 from teamcli.tasks.task_file import LARGEST_FILE, LARGEST_ID, Damaged, StoredTask, parse_task
 
 T = TypeVar("T")
-_NEWS = """
-    select task.id, version, least(change, task_changes), task.doc, sig from task join team on team.id = task.team
-    where task.team = %(team)s and change > %(known)s order by change
+_NEWS = f"""
+    select task.id, version, least(change, task_changes), {bounded("task.doc")}, {bounded("sig")}
+    from task join team on team.id = task.team
+    where task.team = %(team)s and (change > %(known)s or task_changes < %(known)s) order by change
 """
-"""The number of a change is not signed. A forged one must not hide those that follow."""
+"""The number of a change is not signed. A forged one must not hide those that follow, and one that went back hides
+nothing: then all are read. Whether a task was changed meanwhile is decided by its version."""
+_STORE = """
+    insert into task as t (team, id, version, change, status, owner, doc, sig)
+    values (%(team)s, %(id)s, %(version)s, %(change)s, %(status)s, %(owner)s, %(doc)s, %(sig)s)
+    on conflict (team, id) do update set version = excluded.version, change = excluded.change,
+        status = excluded.status, owner = excluded.owner, doc = excluded.doc, sig = excluded.sig
+    where t.version = %(there)s or %(is_sure)s
+"""
+_ROW = f"select id, version, 0, {bounded('doc')}, {bounded('sig')} from task where team = %s and id = %s"
+_COUNT = """
+    with noted as (
+        insert into task_commit (team, slot, token) select %(team)s, %(slot)s, %(token)s where %(has_written)s
+        on conflict (team, slot) do update set token = excluded.token
+    )
+    update team set last_task = %(last_task)s, task_changes = %(changes)s where id = %(team)s
+"""
+_SLOTS = 4096
+"""How many commits are remembered. A commit in doubt is looked for before the team has made that many more."""
+_MOST_ATTEMPTS = 3
 _NO_FILE = (0, 0, 0, 0)
 
 
@@ -37,12 +60,23 @@ class _Known(NamedTuple):
     stored: StoredTask
 
 
+class _Behind(Exception):
+    """A task has changed, and this process did not hear of it."""
+
+
 class TaskRows(TaskStorage):
     exists = True
     outsider = ""
 
-    def __init__(self, team: Team, fence: Fence, warn: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        team: Team,
+        fence: Fence,
+        warn: Callable[[str], None] = lambda text: None,
+        newest: Newest | None = None,
+    ) -> None:
         """`warn` reports a row that does not count, once."""
+        self._newest = newest or Newest()
         self._team = team
         self._fence = fence
         super().__init__(warn)
@@ -76,34 +110,46 @@ class TaskRows(TaskStorage):
             return [rows[id].stored for id in sorted(rows)]
 
     def change(self, actor: str, act: Callable[[], T]) -> T:
-        done: list[T] = []  # what the last attempt has returned
+        token = secrets.token_hex(8)
+        result: T
+        has_written = False
 
-        def attempt(cursor: Cursor[Any]) -> T:
+        def attempt(cursor: Cursor[Any]) -> None:
+            nonlocal result, has_written
             self._lock(cursor, actor)
-            if done and self._written and self._is_written():  # only the answer to its commit was lost
-                self._change = self._last_change
-                return done[-1]
             self._written = {}
+            # If only the answer to its commit was lost, others may have changed the same task since.
+            if has_written and self._is_committed(cursor, token):
+                return
             self._cursor = cursor
             try:
-                done.append(act())
+                result = act()
             finally:
                 self._cursor = None
-            self._count(cursor)
-            return done[-1]
+            has_written = bool(self._written)
+            self._count(cursor, token)
 
         with self.held():
             try:
-                result = self._team.database.run(attempt)
+                self._up_to_date(attempt)
                 for id, known in self._written.items():
+                    self._newest.admits(_name(id), known.version)
                     self._put(id, known)
-                has_written = bool(self._written)
-                self._last_change = self._change if has_written else self._last_change
+                self._last_change = self._change if self._written else self._last_change
             finally:
                 self._written = {}
         if has_written:
             self._team.database.notify(self._team.topic("task"))
         return result
+
+    def _up_to_date(self, attempt: Callable[[Cursor[Any]], None]) -> None:
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                self._team.database.run(attempt)
+                return
+            except _Behind:
+                self._last_change = -1  # read all
+        raise StateError("the tasks in the database change in a way that the team does not; see who writes to it")
 
     def may_have_free(self) -> bool:
         with self.held():
@@ -139,18 +185,22 @@ class TaskRows(TaskStorage):
 
     def write(self, task: Task) -> None:
         assert self._cursor is not None, "only inside a change"
-        known = self._rows.get(task.id)
+        known = self._written.get(task.id) or self._rows.get(task.id)
         stored = StoredTask(task, _NO_FILE, known.stored.unknown if known else {})
-        version, doc = (known.version if known else 0) + 1, _doc(stored)
-        sig = self._team.sign("task", task.id, version, doc)
-        self._cursor.execute(
-            "insert into task (team, id, version, change, status, owner, doc, sig)"
-            " values (%s, %s, %s, %s, %s, %s, %s, %s)"
-            " on conflict (team, id) do update set version = excluded.version, change = excluded.change,"
-            " status = excluded.status, owner = excluded.owner, doc = excluded.doc, sig = excluded.sig",
-            (self._team.id, task.id, version, self._change, str(task.status), task.owner, doc, sig),
-        )
+        version, doc = self._newest.of(_name(task.id)) + 1, _doc(stored)
+        values: dict[str, Any] = {"team": self._team.id, "id": task.id, "version": version, "change": self._change}
+        values |= {"status": str(task.status), "owner": task.owner, "doc": doc}
+        values |= {"sig": self._team.sign("task", task.id, version, doc), "there": known.version if known else 0}
+        self._cursor.execute(_STORE, {**values, "is_sure": False})
+        if not self._cursor.rowcount:  # what is there is newer, or not of this team
+            if self._is_newer(self._cursor, task.id, version):
+                raise _Behind
+            self._cursor.execute(_STORE, {**values, "is_sure": True})
         self._written[task.id] = _Known(version, doc, stored)
+
+    def _is_newer(self, cursor: Cursor[Any], id: int, version: int) -> bool:
+        _, there, _, doc, sig = cursor.execute(_ROW, (self._team.id, id)).fetchone() or (id, 0, 0, "", "")
+        return bool(doc) and there >= version and self._team.is_signed(sig or "", "task", id, there, doc)
 
     def _lock(self, cursor: Cursor[Any], actor: str) -> None:
         """Keep all others out, and read what they have changed.
@@ -163,20 +213,26 @@ class TaskRows(TaskStorage):
         cursor.execute("select last_task, task_changes from team where id = %s for no key update", (self._team.id,))
         row = cursor.fetchone()
         if row is None:
-            raise StateError("the team is not in the database any more")
+            raise StateError("the team is no longer in the database")
         self._last_id, last_change = row
-        if last_change > self._last_change:
+        if self._last_id >= LARGEST_ID:  # forged: the numbers that are used are known
+            self._last_id = 0
+        last_change = last_change if last_change < LARGEST_NUMBER else 0
+        if last_change != self._last_change:
             self._take(cursor.execute(_NEWS, self._known_changes).fetchall())
-            self._last_change = last_change
-        self._change = last_change + 1
+        self._last_change = max(last_change, self._last_change)
+        self._change = self._last_change + 1
         self._locked_id = self._last_id
 
-    def _count(self, cursor: Cursor[Any]) -> None:
+    def _count(self, cursor: Cursor[Any], token: str) -> None:
         if self._written or self._last_id != self._locked_id:
-            cursor.execute(
-                "update team set last_task = %s, task_changes = task_changes + %s where id = %s",
-                (self._last_id, int(bool(self._written)), self._team.id),
-            )
+            values = {"team": self._team.id, "slot": self._change % _SLOTS, "token": token}
+            values |= {"has_written": bool(self._written), "last_task": self._last_id}
+            cursor.execute(_COUNT, {**values, "changes": self._change - (not self._written)})
+
+    def _is_committed(self, cursor: Cursor[Any], token: str) -> bool:
+        query = "select from task_commit where team = %s and token = %s"
+        return cursor.execute(query, (self._team.id, token)).fetchone() is not None
 
     def _refresh(self) -> None:
         """Inside a change, nothing can be newer."""
@@ -189,17 +245,24 @@ class TaskRows(TaskStorage):
 
     def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for id, version, change, doc, sig in rows:
-            self._last_change = max(self._last_change, change)
+            if change < LARGEST_NUMBER:
+                self._last_change = max(self._last_change, change)
             try:
-                if not self._team.is_signed(sig, "task", id, version, doc):
-                    raise Damaged("it is not signed with the team's key")
-                if len(doc) > LARGEST_FILE:
-                    raise Damaged(f"it is larger than {LARGEST_FILE:,} bytes")
-                stored = parse_task(doc.encode(), id, Path(f"tasks/{id}.json"))
+                stored = self._checked(id, version, doc, sig)
             except Damaged as e:
                 self._report(id, f"the row of task {id} in the database does not count ({e})")
             else:
                 self._put(id, _Known(version, doc, stored))
+
+    def _checked(self, id: int, version: int, doc: str | None, sig: str | None) -> StoredTask:
+        """Raises: Damaged"""
+        if doc is None or not self._team.is_signed(sig or "", "task", id, version, doc):
+            raise Damaged("it is not signed with the team's key")
+        if len(doc) > LARGEST_FILE:
+            raise Damaged(f"it is larger than {LARGEST_FILE:,} bytes")
+        if not self._newest.admits(_name(id), version):
+            raise Damaged(f"it is older than one that was here; {self._newest.remedy}")
+        return parse_task(doc.encode(), id, Path(f"tasks/{id}.json"))
 
     def _report(self, id: int, problem: str) -> None:
         if id not in self._reported:
@@ -210,9 +273,10 @@ class TaskRows(TaskStorage):
         self._rows[id] = known
         (self._free.add if known.stored.task.is_free else self._free.discard)(id)
 
-    def _is_written(self) -> bool:
-        """Whether what the last attempt has written is there."""
-        return all(id in self._rows and self._rows[id][:2] == known[:2] for id, known in self._written.items())
+
+def _name(id: int) -> str:
+    """What a host remembers a row as."""
+    return f"task/{id}"
 
 
 def _doc(stored: StoredTask) -> str:

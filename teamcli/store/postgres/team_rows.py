@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from psycopg import Cursor
 
 from teamcli.errors import LeaseLost
-from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.database import Database, Topic
 from teamcli.team.message import LEAD
 
 _SIGNATURE_BYTES = 20
@@ -25,6 +25,8 @@ class Team(NamedTuple):
     """Names the team everywhere; random, so that another team in another database never has the same."""
     key: bytes
     """Of this team, from the user's home. It is never in the database."""
+    name: str = ""
+    """What it is called among the teams of a repository."""
 
     def sign(self, *parts: str | int) -> str:
         """The signature of a row: of the table's name, what identifies the row in it, and its content."""
@@ -34,13 +36,27 @@ class Team(NamedTuple):
     def is_signed(self, signature: str, *parts: str | int) -> bool:
         return hmac.compare_digest(signature.encode(), self.sign(*parts).encode())
 
-    def topic(self, name: str) -> str:
+    @property
+    def channel(self) -> str:
+        """Where every host of this team listens."""
+        return f"teamcli_{self.id}"
+
+    @property
+    def lead_channel(self) -> str:
+        """Where only the host of the lead listens, which shows everything."""
+        return f"{self.channel}_lead"
+
+    def topic(self, name: str) -> Topic:
         """What `Database.run` notifies about something of this team."""
-        return f"{self.id}/{name}"
+        return Topic(self.channel, name)
+
+    def lead_topic(self, name: str, seconds: float) -> Topic:
+        """The same for what no other host has to know. It may arrive that much later."""
+        return Topic(self.lead_channel, name, seconds)
 
 
 class Fence:
-    """Which agents this process may write for. A host that was replaced cannot write any more."""
+    """Which agents this process may write for. A host that was replaced can no longer write."""
 
     def __init__(self, team: Team) -> None:
         self._team = team
@@ -53,13 +69,29 @@ class Fence:
         """The agent has ended here."""
         self._epochs.pop(agent, None)
 
-    def lose(self, agent: str) -> None:
-        """Another host has taken it over. Its threads may still run here, and must not write anything."""
-        self._epochs[agent] = _LOST
+    def lose(self, agent: str, epoch: int) -> None:
+        """Another host has taken it over since it had this epoch. Its threads may still run here, and must not write
+        anything."""
+        if self._epochs.get(agent) == epoch:
+            self._epochs[agent] = _LOST
+
+    def lose_all(self) -> None:
+        """This process is no longer a host, and others may run its agents."""
+        for agent, epoch in self.held().items():
+            self.lose(agent, epoch)
+
+    def forget(self, agent: str) -> None:
+        """Nothing here runs a lost agent anymore, unless this host has taken it again meanwhile."""
+        if self._epochs.get(agent) == _LOST:
+            self._epochs.pop(agent, None)
 
     @property
     def agents(self) -> list[str]:
-        return [name for name, epoch in list(self._epochs.items()) if epoch != _LOST]
+        return list(self.held())
+
+    def held(self) -> dict[str, int]:
+        """The agents of this host, with their epochs."""
+        return {name: epoch for name, epoch in list(self._epochs.items()) if epoch != _LOST}
 
     def epoch(self, agent: str) -> int | None:
         """The epoch that a write for this agent must check; None if it need not, because it never ran here."""

@@ -66,11 +66,12 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
     elif not found:
         named = f"no team '{name}'" if name else "no team"
         raise UsageError(
-            f"the database has {named} of the repository {root[:12]}: start teamcli with this store in a clone first"
+            f"the database has {named} of the repository {root[:12]}: start teamcli with this store in a clone first,"
+            " or, if this is the wrong repository, use a clone of the team's (teamcli store teams lists them)"
         )
     record = choose(found, root, name)
     key = load_key_of_team(home_dir(), record.uid, record.created_on)
-    return Team(database, record.id, record.uid, key)
+    return Team(database, record.id, record.uid, key, record.name)
 
 
 def view_team(database: Database, root: str, name: str) -> ViewedTeam:
@@ -117,7 +118,8 @@ def choose(found: list[TeamRecord], root: str, name: str) -> TeamRecord:
 def records(cursor: Cursor[Any], root: str = "", name: str = "") -> list[TeamRecord]:
     """The teams, of one repository or of all, with one name or with any."""
     cursor.execute(
-        "select t.id, t.uid, t.root, t.name, coalesce(d.body, '') from team t"
+        "select t.id, left(t.uid, 100), left(t.root, 100), left(t.name, 100), left(coalesce(d.body, ''), 300)"
+        " from team t"
         " left join document d on d.team = t.id and d.name = %s"
         " where (%s = '' or t.root = %s) and (%s = '' or t.name = %s) order by t.id",
         (ORIGIN, root, root, name, name),
@@ -129,7 +131,7 @@ def summaries(cursor: Cursor[Any]) -> list[TeamSummary]:
     found = []
     for record in records(cursor):
         cursor.execute(
-            "select (select count(*) from member where team = %(team)s),"
+            "select (select count(*) from member where team = %(team)s and doc <> ''),"
             " (select count(*) from message where team = %(team)s),"
             " extract(epoch from greatest((select created_at from team where id = %(team)s),"
             " (select max(sent_at) from message where team = %(team)s),"

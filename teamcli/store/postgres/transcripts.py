@@ -7,28 +7,48 @@ with it, as the line of a file does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from psycopg import Cursor
 
-from teamcli.errors import LeaseLost
+from teamcli.errors import LeaseLost, StateError
+from teamcli.store.postgres.free_numbers import free_numbers
 from teamcli.store.postgres.mirrored_log import MirroredLog
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.row_limits import LARGEST_NUMBER, LARGEST_ROW, bounded
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 
-_MOST_FORGED = 20
-"""How many rows that are not signed may come before one that is."""
-_INSERT = """
+_PAGE_ROWS = 200
+_NEAR = 10_000
+"""A forged row that is not farther away is passed. One that is does not matter before the conversation gets there."""
+_AFTER_LAST = (1 << 31) - 1, (1 << 63) - 1
+_KEY = "team = %(team)s and agent = %(agent)s and incarnation = %(incarnation)s"
+_INSERT = f"""
     with held as (
         select 1 from lease where team = %(team)s and name = %(agent)s and epoch = %(epoch)s for share
     )
     insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)
     select %(team)s, %(agent)s, %(incarnation)s, line.seq, %(epoch)s, line.entry, line.sig
     from held, unnest(%(seqs)s::bigint[], %(entries)s::text[], %(sigs)s::text[]) as line (seq, entry, sig)
-    on conflict do nothing returning seq
+    where not exists (select 1 from transcript where {_KEY} and seq = any(%(seqs)s))
+    order by line.seq on conflict do nothing returning seq
+"""
+# By size, too: a page of the largest rows there can be would fill the memory.
+_PAGE = f"""
+    select seq, epoch, {bounded("entry")}, {bounded("sig")} from (
+        select *, sum(least(octet_length(entry), {LARGEST_ROW})) over (order by seq) - octet_length(entry) as before
+        from (select * from transcript where {_KEY} and seq >= %(start)s order by seq limit {_PAGE_ROWS}) as rows
+    ) as page where before < {LARGEST_ROW} order by seq
+"""
+_POSITIONS = f"""
+    select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig")} from transcript
+    where team = %(team)s and agent = %(agent)s and entry like '%%"marks":{{"inbox":{{%%'
+    and octet_length(entry) < {LARGEST_ROW} and (incarnation, seq) < (%(incarnation)s, %(seq)s)
+    order by incarnation desc, seq desc limit 20
 """
 
 
@@ -43,6 +63,7 @@ class TranscriptRows(MirroredLog):
         incarnation: int,
         path: Path,
         warn: Callable[[str], None] = lambda text: None,
+        newest: Newest | None = None,
     ) -> None:
         """The file at `path` becomes a copy. `warn` gets a sentence if there are rows that do not count.
 
@@ -52,36 +73,65 @@ class TranscriptRows(MirroredLog):
         self._fence = fence
         self._agent = agent
         self._incarnation = incarnation
-        entries, self._next = read_transcript(team, agent, incarnation, warn)
+        self._newest = newest or Newest()
+        self._name = f"transcript/{agent}/{incarnation}"
+        entries, self._next, end = _read(team, agent, incarnation, warn)
+        if not self._newest.admits(self._name, end):
+            raise StateError(
+                f"the end of the conversation of '{agent}' is missing in the database; {self._newest.remedy}"
+            )
         super().__init__(path, "".join(f"{entry}\n" for entry in entries).encode())
 
     def _insert(self, entries: Sequence[str]) -> None:
         epoch = self._fence.own(self._agent)
-        seqs = list(range(self._next, self._next + len(entries)))
-        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "seqs": seqs}
-        lines = [
-            (entry, self._team.sign("transcript", self._agent, self._incarnation, seq, epoch, entry))
-            for seq, entry in zip(seqs, entries, strict=True)
-        ]
-        texts = {"entries": [entry for entry, _ in lines], "sigs": [sig for _, sig in lines]}
-        inserted = self._team.database.fetch(_INSERT, {**key, **texts, "epoch": epoch})
+        lines = self._signed(range(self._next, self._next + len(entries)), entries, epoch)
+        inserted = self._team.database.fetch(_INSERT, self._values(lines, epoch))
         if len(inserted) < len(lines):
-            self._team.database.run(lambda cursor: self._settle(cursor, key, lines))
-        self._next += len(entries)
+            lines = self._team.database.run(lambda cursor: self._settle(cursor, entries, lines, epoch))
+        self._next = max(lines) + 1
+        self._newest.admits(self._name, self._next)
 
-    def _settle(self, cursor: Cursor[Any], key: Mapping[str, Any], lines: list[tuple[str, str]]) -> None:
-        """If the lease is held, the numbers are taken: by this process, if the answer to a commit was lost.
+    def _signed(self, seqs: Iterable[int], entries: Sequence[str], epoch: int) -> dict[int, tuple[str, str]]:
+        return {
+            seq: (entry, self._team.sign("transcript", self._agent, self._incarnation, seq, epoch, entry))
+            for seq, entry in zip(seqs, entries, strict=True)
+        }
 
-        Raises: LeaseLost
+    def _values(self, lines: Mapping[int, tuple[str, str]], epoch: int) -> dict[str, Any]:
+        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "epoch": epoch}
+        texts = {"entries": [entry for entry, _ in lines.values()], "sigs": [sig for _, sig in lines.values()]}
+        return {**key, **texts, "seqs": list(lines), "first": self._next}
+
+    def _settle(
+        self, cursor: Cursor[Any], entries: Sequence[str], lines: dict[int, tuple[str, str]], epoch: int
+    ) -> dict[int, tuple[str, str]]:
+        """If the lease is held, a number is taken: by this process, if the answer to a commit was lost, or by a forged
+        row, which does not count. Returns the lines as they are stored.
+
+        Raises: LeaseLost, StateError
         """
         self._fence.check(cursor, self._agent)
+        values = self._values(lines, epoch)
         cursor.execute(
-            "select entry, sig from transcript where team = %(team)s and agent = %(agent)s"
-            " and incarnation = %(incarnation)s and seq = any(%(seqs)s) order by seq",
-            key,
+            f"select seq, epoch, {bounded('entry')}, {bounded('sig')} from transcript"
+            f" where {_KEY} and seq >= %(first)s order by seq limit {len(lines) + _PAGE_ROWS}".encode(),
+            values,
         )
-        if cursor.fetchall() != lines:
+        there = {
+            seq: (entry, sig)
+            for seq, row_epoch, entry, sig in cursor.fetchall()
+            if _is_signed(self._team, self._agent, self._incarnation, seq, row_epoch, entry, sig)
+        }
+        if there:
+            if [entry for entry, _ in there.values()] == list(entries):
+                return there
             raise LeaseLost(f"the conversation of '{self._agent}' was continued elsewhere")
+        free = free_numbers(cursor, "transcript", _KEY, values, len(lines))
+        lines = self._signed(free, entries, epoch)
+        cursor.execute(_INSERT.encode(), self._values(lines, epoch))
+        if cursor.rowcount < len(lines):
+            raise StateError(f"someone keeps adding rows to the conversation of '{self._agent}' in the database")
+        return lines
 
 
 def read_transcript(
@@ -91,24 +141,37 @@ def read_transcript(
 
     Raises: StateError
     """
+    return _read(team, agent, incarnation, warn)[:2]
 
-    def read(cursor: Cursor[Any]) -> list[tuple[int, int, str, str]]:
-        cursor.execute(
-            "select seq, epoch, entry, sig from transcript where team = %s and agent = %s and incarnation = %s"
-            " order by seq",
-            (team.id, agent, incarnation),
-        )
-        return cursor.fetchall()
 
-    rows = team.database.run(read)
-    good = [
-        entry
-        for seq, epoch, entry, sig in rows
-        if team.is_signed(sig, "transcript", agent, incarnation, seq, epoch, entry)
-    ]
-    if len(good) < len(rows):
+def _read(team: Team, agent: str, incarnation: int, warn: Callable[[str], None]) -> tuple[list[str], int, int]:
+    """The same, and the number after the last line that counts.
+
+    Raises: StateError
+    """
+    values = {"team": team.id, "agent": agent, "incarnation": incarnation}
+    good: list[str] = []
+    start = following = there = end = 0
+    while start < LARGEST_NUMBER and (rows := team.database.fetch(_PAGE, {**values, "start": start})):
+        for seq, epoch, entry, sig in rows:
+            if is_good := _is_signed(team, agent, incarnation, seq, epoch, entry, sig):
+                good.append(entry)
+                end = seq + 1
+            if is_good or seq < following + _NEAR:
+                following = seq + 1
+            there += 1
+        start = rows[-1][0] + 1
+    if len(good) < there:
         warn(f"rows of the conversation of '{agent}' are left out, since they are not signed with the team's key")
-    return good, rows[-1][0] + 1 if rows else 0
+    elif there < end:
+        warn(f"rows of the conversation of '{agent}' were deleted by someone without the team's key")
+    return good, following, end
+
+
+def _is_signed(
+    team: Team, agent: str, incarnation: int, seq: int, epoch: int, entry: str | None, sig: str | None
+) -> bool:
+    return entry is not None and team.is_signed(sig or "", "transcript", agent, incarnation, seq, epoch, entry)
 
 
 def read_position(team: Team, agent: str) -> int:
@@ -116,17 +179,12 @@ def read_position(team: Team, agent: str) -> int:
 
     Raises: StateError
     """
-
-    def read(cursor: Cursor[Any]) -> list[tuple[int, int, int, str, str]]:
-        cursor.execute(
-            "select incarnation, seq, epoch, entry, sig from transcript where team = %s and agent = %s"
-            ' and entry like \'%%"marks":{%%"inbox":{%%\' order by incarnation desc, seq desc limit %s',
-            (team.id, agent, _MOST_FORGED),
-        )
-        return cursor.fetchall()
-
-    for incarnation, seq, epoch, entry, sig in team.database.run(read):
-        if team.is_signed(sig, "transcript", agent, incarnation, seq, epoch, entry):
-            marks = json.loads(entry).get("marks")
-            return Position.from_mark(marks.get(POSITION)).offset if isinstance(marks, dict) else 0
+    incarnation, seq = _AFTER_LAST
+    while rows := team.database.fetch(
+        _POSITIONS, {"team": team.id, "agent": agent, "incarnation": incarnation, "seq": seq}
+    ):
+        for incarnation, seq, epoch, entry, sig in rows:
+            if _is_signed(team, agent, incarnation, seq, epoch, entry, sig):
+                marks = json.loads(entry).get("marks")
+                return Position.from_mark(marks.get(POSITION)).offset if isinstance(marks, dict) else 0
     return 0

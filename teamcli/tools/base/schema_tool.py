@@ -1,4 +1,4 @@
-"""Tools whose input is described by a JSON schema from outside, and checked by whoever runs them."""
+"""Tools whose input is described by a JSON schema from outside, and checked by the program that runs them."""
 
 from __future__ import annotations
 

@@ -10,12 +10,13 @@ import json
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TextIO
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.storage.files import Json
+from teamcli.ui.signals import LOOK_SECONDS
 
 Answer = Callable[[Json], Json]
 """Answers a control request. Raises: TeamcliError, KeyError, ValueError, TypeError, which become an error reply."""
@@ -60,7 +61,13 @@ class ControlChannel:
 
     def next(self) -> Json | None:
         """The next message of the user, or request to initialize; None at the end of the input."""
-        return self._first.pop() if self._first else self._queue.get()
+        if self._first:
+            return self._first.pop()
+        while True:
+            try:
+                return self._queue.get(timeout=LOOK_SECONDS)
+            except Empty:
+                pass
 
     def send(self, message: Json) -> None:
         """Raises: BrokenPipeError."""

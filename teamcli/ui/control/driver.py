@@ -11,7 +11,6 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Any, NamedTuple
 
 from teamcli.agent.events import Outcome, TurnEnded
-from teamcli.cancel import CancelScope
 from teamcli.claude_code import stream_messages as shapes
 from teamcli.claude_code.flags import mode_of
 from teamcli.config.options import ExitStatus, Mode
@@ -26,7 +25,7 @@ from teamcli.ui.control.channel import ControlChannel
 from teamcli.ui.control.describing import context_usage, init_message, servers
 from teamcli.ui.control.writer import MessageWriter
 from teamcli.ui.headless import expand
-from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+from teamcli.ui.signals import SignalReceived, in_thread, result_of, signals_raise
 
 _SUBTYPES = {
     Outcome.MAX_TURNS: "error_max_turns",
@@ -93,7 +92,7 @@ class Driver:
                         channel.reply_error(message, "Already initialized")
             except SignalReceived as e:
                 session.cancel.cancel(f"stopped by {e.signal_name}")
-                session.team.quiescence.wait_until_idle(CancelScope(), LEAVING_SECONDS)
+                session.team.quiescence.wait_until_stopped(LEAVING_SECONDS)
                 return e.exit_code
             finally:
                 session.events.unsubscribe(self._writer)
@@ -127,16 +126,16 @@ class Driver:
         session = self._session
         expanded = text if is_verbatim else expand(session, text, run_as_command)
         if isinstance(expanded, Future):
-            return expanded.result()
+            return result_of(expanded)
         with self._starting:
             self._begun = self._taken
             skips, self._skips_turn = self._skips_turn, False
             if skips:
                 return TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0)
             self._submitted = session.submit(expanded)
-        ended = self._submitted.result()
+        ended = result_of(self._submitted)
         if ended.outcome is not Outcome.INTERRUPTED:
-            in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
+            result_of(in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet"))
         return session.lead.last or ended
 
     # What the other program asks for

@@ -12,7 +12,7 @@ from teamcli.ui.render.cuts import find_cut
 from teamcli.ui.render.open_blocks import LONG_LINES as LONG_LINES
 from teamcli.ui.render.open_blocks import Block as Block
 from teamcli.ui.render.open_blocks import Code as Code
-from teamcli.ui.render.open_blocks import Fence, ListBlock, Paragraph, begin_block
+from teamcli.ui.render.open_blocks import FencedCode, ListBlock, Paragraph, begin_block
 from teamcli.ui.render.open_blocks import Prose as Prose
 
 LONGEST_LINE = 16 * 1024
@@ -23,7 +23,7 @@ class BlockSplitter:
 
     def __init__(self, streams_code: bool = True) -> None:
         self._streams_code = streams_code
-        self._block: Paragraph | Fence | ListBlock | None = None
+        self._block: Paragraph | FencedCode | ListBlock | None = None
         self._line: list[str] = []
         """The pieces of the line that has not ended."""
         self._line_length = 0
@@ -59,9 +59,9 @@ class BlockSplitter:
         return self.is_in_code or self._is_cut
 
     @property
-    def _fence(self) -> Fence | None:
+    def _fence(self) -> FencedCode | None:
         block = self._block.fence if isinstance(self._block, ListBlock) else self._block
-        return block if isinstance(block, Fence) else None
+        return block if isinstance(block, FencedCode) else None
 
     def feed(self, text: str) -> list[Block]:
         """Take more text. Returns the blocks that are now complete."""

@@ -19,14 +19,14 @@ _OPENER = re.compile(r"`|\[|<|\*+(?=\S)|(?<!\w)_+(?=\S)|~~(?=\S)")
 _BETWEEN_WORDS = re.compile(r"\s+(?=[*_`(\[\"']{0,2}[^\W\d_])")
 
 
-class Cut(NamedTuple):
+class LineCut(NamedTuple):
     """The line is cut into `[:end]` and `[start:]`; the space in between is left out."""
 
     end: int
     start: int
 
 
-def find_cut(line: str, width: int, column: int | None) -> Cut | None:
+def find_cut(line: str, width: int, column: int | None) -> LineCut | None:
     """The last place between two words that leaves about a row, or a few if they are one bold phrase or link.
 
     `column` is where the line begins on the screen if the terminal wraps it, None if it is wrapped between words.
@@ -64,11 +64,11 @@ def _cells_end(line: str, width: int, column: int) -> int:
     return end
 
 
-def _places(line: str, room: int) -> Iterator[Cut]:
+def _places(line: str, room: int) -> Iterator[LineCut]:
     begin = len(line) - len(line.lstrip())
     words = takewhile(lambda found: found.start() <= room, _BETWEEN_WORDS.finditer(line, begin + 1))
-    yield from (Cut(found.start(), found.end()) for found in words)
+    yield from (LineCut(found.start(), found.end()) for found in words)
     if not line[:room].isascii():  # scripts without spaces
         yield from (
-            Cut(at, at) for at in range(begin + 1, room) if line[at - 1 : at + 1].isalpha() and line[at] > "\u2e80"
+            LineCut(at, at) for at in range(begin + 1, room) if line[at - 1 : at + 1].isalpha() and line[at] > "\u2e80"
         )

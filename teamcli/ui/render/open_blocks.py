@@ -132,7 +132,7 @@ class Opening(NamedTuple):
         return is_fence and indent_of(line) <= self.indent + _MAX_INDENT
 
 
-class Fence:
+class FencedCode:
     """Code. Nothing that follows changes how its lines look, so they need not wait for the end."""
 
     def __init__(self, opening: Opening, continues: bool = False) -> None:
@@ -224,7 +224,7 @@ class ListBlock:
 
     def __init__(self, first: Item) -> None:
         self.lines: list[str] = []
-        self.fence: Fence | None = None
+        self.fence: FencedCode | None = None
         """The code block inside an item that is open."""
         self._size = 0
         self._kind = first.marker[-1]
@@ -273,7 +273,7 @@ class ListBlock:
         if margin:  # the item begins with the fence, so its label gets a line
             self._append(line[:margin])
         finished += self.end()
-        self.fence = Fence(opening._replace(indent=opening.indent + margin), not self._after_blank)
+        self.fence = FencedCode(opening._replace(indent=opening.indent + margin), not self._after_blank)
         return finished
 
     def cut(self, is_mid_line: bool = False, joint: str | None = None) -> list[Block]:
@@ -327,11 +327,11 @@ class ListBlock:
         return f"{' ' * item.indent}{number}" + line[item.indent + len(item.marker) - 1 :]
 
 
-def begin_block(line: str) -> tuple[Paragraph | Fence | ListBlock, list[Block]]:
+def begin_block(line: str) -> tuple[Paragraph | FencedCode | ListBlock, list[Block]]:
     """The block that begins with this line, and what is complete of it."""
     opening = Opening.read(line)
     if opening and opening.indent <= _MAX_INDENT:
-        return Fence(opening), []
+        return FencedCode(opening), []
     item = Item.read(line)
     if item and item.indent <= _MAX_INDENT:
         block = ListBlock(item)

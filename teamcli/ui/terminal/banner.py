@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,17 +36,21 @@ def banner(session: Session, style: TerminalStyle) -> str:
     lines: list[list[Piece]] = [
         [("teamcli ", f"{BOLD} {CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
         [("team ", BOLD), (team, DIM)] if members else [(NO_TEAMMATES, DIM)],
+        *([[("store ", BOLD), (one_line(session.host.describe(), max(20, width - 6)), DIM)]] if session.host else []),
         [(HINT, DIM)],
         *(line for note in session.record.notes for line in wrap([(note, YELLOW)], width)),
     ]
     return "".join(style.paint(line) + "\n" for line in lines)
 
 
-def farewell(session: Session, style: TerminalStyle) -> str:
-    """Who was interrupted and which commands were stopped; what it cost; how to resume."""
+def farewell(session: Session, style: TerminalStyle, unfinished: Sequence[str] = ()) -> str:
+    """Who was interrupted and which commands were stopped; which lines were not carried out; what it cost; how to
+    resume."""
     width = style.width() - 1
     left = ""
-    for line in leaving_lines(session, busy_agents(session)):
+    lines = leaving_lines(session, busy_agents(session))
+    lines += ["Not carried out:", *(f"  {one_line(line)}" for line in unfinished)] if unfinished else []
+    for line in lines:
         is_item = line.startswith(" ")
         parts = [[(shorten(line, width), DIM)]] if is_item else wrap([(line, YELLOW)], width)
         left += "".join(style.paint(part) + "\n" for part in parts)

@@ -26,6 +26,7 @@ YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 _ALWAYS = re.compile(r"(?:a|always)\s*(\d*|a)", re.IGNORECASE)
 """`a` asks which rule to save; `a2` says so at once, and `aa` takes the first."""
 RULE_LENGTH = 400
+HOST_LENGTH = 40
 
 
 class PromptQuestion(Protocol):
@@ -83,8 +84,10 @@ def _first_word(text: str) -> str:
     return text.partition(" ")[0].lower().rstrip(":,")
 
 
-def _head(agent: str, text: str) -> Line:
-    return [("▲ ", YELLOW), (agent, f"{BOLD} {YELLOW}"), (text, YELLOW)]
+def _head(agent: str, text: str, host: str = "") -> Line:
+    """`host` is where the agent runs, if not here."""
+    where = f" on {one_line(host, HOST_LENGTH)}" if host else ""
+    return [("▲ ", YELLOW), (agent, f"{BOLD} {YELLOW}"), (f"{where}{text}", YELLOW)]
 
 
 @dataclass(eq=False)
@@ -106,7 +109,7 @@ class PermissionQuestion:
         return self.question.is_open
 
     def head(self, width: int = 0) -> list[Line]:
-        head = _head(self.agent, f" wants to use {self.question.tool}:")
+        head = _head(self.agent, f" wants to use {self.question.tool}:", self.question.host)
         display = self.question.display
         if not display.path:
             return [head]
@@ -146,7 +149,8 @@ class PermissionQuestion:
         lines: list[Line] = []
         for number, (rule, note) in enumerate(zip(shown, notes, strict=False), start=1):
             lines.append([(f"  {number} ", CYAN), (f"{rule:<{width}}", BOLD), (f"  {note}", DIM)])
-        return [*lines, [("  saved in .team/settings.local.json, for the whole team", DIM)]]
+        where = f"on {one_line(asked.host, HOST_LENGTH)}" if asked.host else "for the whole team"
+        return [*lines, [(f"  saved in .team/settings.local.json, {where}", DIM)]]
 
     @property
     def keys(self) -> str:
@@ -198,6 +202,8 @@ class PlanQuestion:
     request: Request
     still_open: Callable[[str], bool]
     review: Callable[[str, bool, str], str]
+    host: str = ""
+    """Where the teammate runs, if not here."""
     label: ClassVar[str] = "approve? >> "
     keys: ClassVar[str] = "y approve · n reject (say what to change) · Esc: leave it to the lead"
 
@@ -210,7 +216,7 @@ class PlanQuestion:
         return self.still_open(self.request.id)
 
     def head(self, width: int = 0) -> list[Line]:
-        return [_head(self.agent, f" has a plan ({self.request.id}):")]
+        return [_head(self.agent, f" has a plan ({self.request.id}):", self.host)]
 
     def body(self) -> list[Line]:
         return [[("  " + line, "")] for line in self.request.text.rstrip("\n").split("\n")]

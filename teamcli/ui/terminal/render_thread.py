@@ -30,7 +30,7 @@ Change = Callable[[Views], str]
 """Something to print that is not an event."""
 
 
-class Page(Protocol):
+class PrintPort(Protocol):
     def put(self, text: str, growing: list[Line]) -> None:
         """Print complete lines (or none), and show the unfinished rest below them."""
         ...
@@ -43,7 +43,7 @@ class RenderThread:
         self,
         views: Views,
         board: StatusBoard,
-        page: Page,
+        page: PrintPort,
         redraw: Callable[[], None],
         on_event: Callable[[Event], None] = lambda event: None,
     ) -> None:

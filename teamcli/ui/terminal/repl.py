@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from teamcli.agent import events
@@ -36,7 +36,7 @@ from teamcli.team.requests import Kind
 from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
 from teamcli.ui.leaving import leaving_hint
-from teamcli.ui.lines import OutputStream, Repl
+from teamcli.ui.lines import OutputStream, Repl, is_farewell
 from teamcli.ui.render.event_renderer import EventRenderer, prompt_label
 from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, Piece, TerminalStyle
 from teamcli.ui.signals import in_thread
@@ -58,6 +58,8 @@ from teamcli.ui.terminal.views import Views
 logger = logging.getLogger(__name__)
 
 QUEUED_LINES = 2
+LEAVING_PATIENCE_SECONDS = 0.5
+"""How long leaving waits for the lines that were typed before."""
 NOBODY_TO_WATCH = "There is nobody to watch yet. Ask the lead to hire someone; /watch NAME then shows what they do."
 SHARED = "The lead sees this with your next line (the setting shell_output changes that)."
 UP_HINT = "  (Up takes it back)"
@@ -75,9 +77,12 @@ class Terminal(Repl):
         self._page = page
         self._style = TerminalStyle.of(sys.__stdout__ or sys.stdout)
         self._colors = AgentColors(names)
-        self._status = StatusBar(session, self._colors)
+        self._status = StatusBar(session, self._colors, lambda: self._prompt.redraw())
         self._typed: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         """Lines, each with the name of the agent that was shown when it was entered."""
+        self._unfinished: list[str] = []
+        """Those of them that are not served yet, in order."""
+        self._has_left = threading.Event()
         self._jobs: list[CancelScope] = []
         self._shell_outputs: list[ShellOutput] = []
         """Replaced as a whole: the main thread reads it while others add to it."""
@@ -123,11 +128,13 @@ class Terminal(Repl):
         self._renderer.render(lambda renderer: renderer.recap(self._session.lead.agent.conversation.messages))
         self._session.start()  # only now, so that nothing happens unseen
         if first_task:
+            self._unfinished.append(first_task)
             self._typed.put((first_task, LEAD))
         try:
             # Loading the model client takes long, so it starts only once the user can type.
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
+            self._has_left.set()
             for output in self._shell_outputs:
                 output.finish()
             self._renderer.change(Views.unfinished)
@@ -140,6 +147,7 @@ class Terminal(Repl):
             line, self.addressee = self._typed.get()
             with self._failures_shown(line):
                 self.serve(line)
+            self._unfinished.remove(line)
 
     @contextmanager
     def _failures_shown(self, what: str) -> Iterator[None]:
@@ -255,7 +263,21 @@ class Terminal(Repl):
                 with self._failures_shown(text):
                     self.serve(text)
             else:
+                self._unfinished.append(text)
                 self._typed.put((text, self._view.shown))
+                if is_farewell(text):
+                    threading.Thread(target=self._leave_soon, name="leaving", daemon=True).start()
+
+    def _leave_soon(self) -> None:
+        """Lines before this one may wait for a database that is away. Leaving does not wait for them."""
+        if not self._has_left.wait(LEAVING_PATIENCE_SECONDS):
+            with suppress(RuntimeError):  # it has left just now
+                self._prompt.exit()
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The lines that were typed and not carried out."""
+        return [line for line in self._unfinished if not is_farewell(line)] + list(self._session.lead.queued)
 
     def interrupt(self) -> bool:
         # A command that the user waits for comes before the lead.
@@ -357,7 +379,10 @@ class Terminal(Repl):
 
         if still_open(request_id):
             review = partial(self._session.team.protocols.review_plan, "user")
-            self._questions.add(PlanQuestion(requests.get(request_id), still_open, review))
+            request = requests.get(request_id)
+            member = self._session.team.roster.find(request.teammate)
+            host = member.runs_on if member and member.host else ""
+            self._questions.add(PlanQuestion(request, still_open, review, host))
 
     def _on_question(self) -> None:
         self._notifier.question_waits()

@@ -37,10 +37,11 @@ def run_terminal(session: Session, first_task: str, questions: QuestionQueue) ->
     with signals_raise(SIGTERM, SIGHUP, insists=True):
         try:
             with _above_the_prompt() as page:
-                Terminal(session, questions, page).run(first_task)
+                terminal = Terminal(session, questions, page)
+                terminal.run(first_task)
         except SignalReceived as e:
             return e.exit_code
-    print(farewell(session, TerminalStyle.of(sys.stdout)))
+    print(farewell(session, TerminalStyle.of(sys.stdout), terminal.unfinished))
     return ExitStatus.DONE
 
 

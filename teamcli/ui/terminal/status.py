@@ -17,7 +17,7 @@ SEPARATOR = " │ "
 _SUBAGENT_ENDED = ("completed", "failed", "cancelled")
 
 
-class Activity(NamedTuple):
+class CurrentWork(NamedTuple):
     what: str
     since: float
 
@@ -25,17 +25,18 @@ class Activity(NamedTuple):
 class AgentState:
     """What the status bar knows about one agent."""
 
-    def __init__(self, name: str, status: str = "idle", note: str = "") -> None:
+    def __init__(self, name: str, status: str = "idle", note: str = "", activity: CurrentWork | None = None) -> None:
+        """`activity` if another host runs it, and it works already."""
         self.name = name
         self.status = status
         self.note = note
         """Why it is not working, unless its work is simply done."""
         self.is_stuck = False
         """It is working but has made no progress for a long time."""
-        self.is_elsewhere = False
+        self.is_elsewhere = activity is not None
         """Another host runs it: its single steps are not known."""
-        self._activity: Activity | None = None
-        self._calls: dict[str, Activity] = {}
+        self._activity = activity
+        self._calls: dict[str, CurrentWork] = {}
         self._retry_at: float | None = None
         self.tokens = 0
         """Those of all model calls of the present turn."""
@@ -57,7 +58,7 @@ class AgentState:
             case events.StatusChanged():
                 self._change_status(event, now)
             case events.TurnStarted():
-                self._activity = Activity("thinking", now)
+                self._activity = CurrentWork("thinking", now)
             case events.TurnEnded():
                 self._become_idle()
             case events.ToolStarted() | events.PermissionGiven() | events.ToolFinished():
@@ -79,7 +80,7 @@ class AgentState:
     def _note_call(self, event: events.ToolStarted | events.PermissionGiven | events.ToolFinished, now: float) -> None:
         call = self._calls.pop(event.call_id, None)
         if isinstance(event, events.ToolStarted):
-            self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
+            self._calls[event.call_id] = CurrentWork(one_line(event.display.title, 80), now)
         elif isinstance(event, events.ToolFinished):
             self._start("thinking", now)
         elif call is not None:  # it has waited for an answer, and starts only now
@@ -94,7 +95,7 @@ class AgentState:
     def _start(self, what: str, now: float) -> bool:
         if self._activity is not None and self._activity.what == what and self._retry_at is None:
             return False
-        self._activity, self._retry_at = Activity(what, now), None
+        self._activity, self._retry_at = CurrentWork(what, now), None
         return True
 
     def _change_status(self, event: events.StatusChanged, now: float) -> None:
@@ -110,7 +111,7 @@ class AgentState:
         elif event.is_outside:
             since = self._activity.since if self._activity else now
             host = details.get("runs_on")
-            self._activity = Activity(f"{event.status} on {host}" if host else event.status, since)
+            self._activity = CurrentWork(f"{event.status} on {host}" if host else event.status, since)
 
     def _become_idle(self) -> None:
         self._activity = self._retry_at = None

@@ -93,7 +93,10 @@ def _row(group: Sequence[AgentState], names: int, width: int, moment: Moment) ->
     pieces: Line = [*marked, (gap, PLAIN), (" asks" if asks else "", YELLOW)]
     tokens = "" if state.is_elsewhere else f" · {_short(state.tokens)} tokens"
     room = width - width_of(pieces) - len(tokens) - len(" 1h59m") - 1
-    return clipped([*pieces, (f" {state.describe(moment.now, max(10, room))}{tokens}", DIM)], width)
+    description = state.describe(moment.now, max(10, room))
+    if asks and state.is_elsewhere:  # that it works is not news then, but where
+        description = description.removeprefix(f"{state.status} ")
+    return clipped([*pieces, (f" {description}{tokens}", DIM)], width)
 
 
 def _more(names: Sequence[str], width: int) -> Line:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import LEAD, Message, shown_sender
+from teamcli.team.roster import Member, Status
 from teamcli.ui.render.style import AgentColors, Line
+from teamcli.ui.terminal.background_look import BackgroundLook
 from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion
-from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
+from teamcli.ui.terminal.status import AgentState, CurrentWork, SessionMeter, StatusBoard, meter_line
 from teamcli.ui.terminal.status_area import Moment, agent_lines
 from teamcli.ui.terminal.task_panel import TaskPanel, lines_for_board
 
@@ -29,16 +31,17 @@ class Room(NamedTuple):
 
 
 class StatusBar:
-    def __init__(self, session: Session, colors: AgentColors) -> None:
+    def __init__(self, session: Session, colors: AgentColors, redraw: Callable[[], None]) -> None:
         states: list[AgentState] = []
         for member in session.team.roster.members():
             notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
-            states.append(AgentState(member.name, member.status, ", ".join(notes)))
+            states.append(AgentState(member.name, member.status, ", ".join(notes), _elsewhere(member)))
         self.board = StatusBoard(LEAD, states)
-        self.tasks = TaskPanel(session)
+        self.tasks = TaskPanel(session, redraw)
         self._session = session
         self._colors = colors
         self._unread: tuple[Message, ...] = ()
+        self._mail = BackgroundLook(self._look_at_mail, redraw)
         self._context: tuple[float | None, int] = (None, 0)
         """The share of its window that the lead's conversation fills, and its tokens."""
 
@@ -51,7 +54,10 @@ class StatusBar:
             case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
                 self._note_context(event.tokens_after)
             case events.MailSent() | events.TurnStarted() | events.TurnEnded():
-                self._unread = self._session.lead.mailbox.look()
+                self._mail.again()
+
+    def _look_at_mail(self) -> None:
+        self._unread = self._session.lead.mailbox.look()
 
     def lines(
         self,
@@ -93,3 +99,11 @@ class StatusBar:
     def _note_context(self, tokens: int) -> None:
         agent = self._session.lead.agent
         self._context = (agent.context.filled(tokens, agent.preamble.model), tokens)
+
+
+def _elsewhere(member: Member) -> CurrentWork | None:
+    """What a member does on another host while this program starts; nothing is heard of that before it changes."""
+    if not member.runs_on or member.status is not Status.WORKING:
+        return None
+    began = time.monotonic() - max(0.0, time.time() - member.since)
+    return CurrentWork(f"{member.status} on {member.runs_on}", began)

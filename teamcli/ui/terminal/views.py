@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from teamcli.agent.events import Event, MailSent
 from teamcli.session.steps import steps_of
-from teamcli.session.watching import LAST_STEPS, Snapshot
+from teamcli.session.watching import LAST_STEPS, AgentSnapshot
 from teamcli.team.message import LEAD, USER
 from teamcli.text.console import rows_of
 from teamcli.ui.render.event_renderer import EventRenderer
@@ -44,7 +44,7 @@ class Missed:
 class Turn(NamedTuple):
     """Turning the screen to one agent."""
 
-    snapshot: Snapshot
+    snapshot: AgentSnapshot
     about: str
     """What it is and does, for the heading."""
     most_rows: int = 0

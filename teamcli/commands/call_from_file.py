@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from teamcli.cancel import CancelScope
 from teamcli.claude_code.read_only import rules_for_reading
-from teamcli.claude_code.tool_responses import Result, exit_code_of, is_failure, tool_response
+from teamcli.claude_code.tool_responses import CallResult, exit_code_of, is_failure, tool_response
 from teamcli.commands.base import CommandOutput, CommandResult, Job, Prompt
 from teamcli.config.invocations import Invocation, command_of, shell_lines
 from teamcli.errors import UsageError
@@ -47,7 +47,7 @@ def _with_output(session: Session, name: str, invocation: Invocation, cancel: Ca
         output = _run(session, "bash", {"command": command}, f"{name}-{number}", cancel)
         if is_failure(command, exit_code_of(output)):
             raise UsageError(f"/{name} was not sent: `{one_line(command)}` failed: {one_line(output)}")
-        response = tool_response(Result("bash", {}, output, session.workspace.root))
+        response = tool_response(CallResult("bash", {}, output, session.workspace.root))
         parts += [text[end : found.start()], response["stdout"] if isinstance(response, dict) else response]
         end = found.end()
     return "".join([*parts, text[end:]])

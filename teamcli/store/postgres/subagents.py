@@ -1,0 +1,53 @@
+"""The background sub-agents of each host whose end has not been reported. If the host dies, the next one reports it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from psycopg import Cursor
+
+from teamcli.storage.files import Json
+from teamcli.store.documents import Documents
+from teamcli.store.line_text import decode_object
+from teamcli.store.postgres.leases import Host
+from teamcli.store.postgres.team_rows import Team
+
+_KIND = "subagents:"
+_RUNNING = "running"
+
+
+class SubAgentRows:
+    """A `SharedLedger`: a document for each host process."""
+
+    def __init__(self, team: Team, host: Host) -> None:
+        self._team = team
+        self._documents = Documents(team)
+        self._own = f"{host.name}:{host.epoch}"
+
+    def keep(self, rows: Sequence[Json]) -> None:
+        self._team.database.run(partial(self._put, self._own, rows))
+
+    def take_left(self, parents: Collection[str], report: Callable[[Iterable[Json]], None]) -> None:
+        """A sub-agent runs where its parent does. So what any other process has kept for these is over."""
+        left = {name: rows for name, rows in self._team.database.run(self._others).items() if rows}
+        for name, rows in left.items():
+            over = [row for row in rows if row.get("parent") in parents]
+            report(over)
+            if over:
+                others = [row for row in rows if row not in over]
+                self._team.database.run(partial(self._put, name, others))
+
+    def _others(self, cursor: Cursor[Any]) -> dict[str, list[Json]]:
+        found = self._documents.read(cursor, _KIND)
+        return {name: _rows(body) for name, body in found.items() if name != self._own}
+
+    def _put(self, name: str, rows: Sequence[Json], cursor: Cursor[Any]) -> None:
+        self._documents.put(cursor, _KIND + name, json.dumps({_RUNNING: list(rows)}))
+
+
+def _rows(body: str) -> list[Json]:
+    rows = decode_object(body).get(_RUNNING)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
