@@ -30,6 +30,7 @@ def tools_of(request: dict[str, Any]) -> list[str]:
 
 
 def test_skipping_permissions_and_several_rules_work_as_there(program: Program) -> None:
+    program.settings(sandbox="off")  # else it says so if there is none
     with program.against([tool("bash", command="touch made"), text("done")]):
         ran = program.run("-p", "--dangerously-skip-permissions", "go")
     assert (ran.code, ran.out, ran.err) == (0, "done\n", "")

@@ -59,6 +59,7 @@ def test_json_on_stdout_stays_readable(program: Program, script: TeamScript, out
 
 
 def test_without_it_stderr_that_is_not_a_terminal_has_no_steps(program: Program, script: TeamScript) -> None:
+    program.settings(sandbox="off")  # else it says so if there is none
     with program.against(script):
         ran = program.run("-p", "go", *BYPASS)
     assert ran.err == "teamcli: alice → lead (result): built\n"

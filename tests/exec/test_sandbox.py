@@ -223,10 +223,11 @@ class TestPlaces:
         (clean_environment / ".netrc").write_text("secret")
         assert confined(Path("/")).bash("pwd; cat ~/.netrc; ls -d /proc/self > /dev/null") == "/"
 
-    def test_the_temp_directory_can_be_the_workspace(self, confined: Callable[..., Shell]) -> None:
-        path = Path("/tmp") / f"teamcli-test-{os.getpid()}"
+    def test_a_temp_directory_can_be_the_workspace(self, confined: Callable[..., Shell]) -> None:
+        temp = Path("/var/tmp")  # not /tmp, where other tests hide directories, which is a reason to refuse commands
+        path = temp / f"teamcli-test-{os.getpid()}"
         try:
-            confined(Path("/tmp")).bash(f"touch {path}")
+            confined(temp).bash(f"touch {path}")
             assert path.exists()
         finally:
             path.unlink(missing_ok=True)

@@ -783,7 +783,8 @@ def test_any_rule_text_is_parsed_or_refused_with_a_config_error(text: str) -> No
         rules = parse_rules(text)
     except ConfigError:
         return
-    assert parse_rules(",".join(map(str, rules))) == rules
+    written = dict.fromkeys(map(str, rules))  # what one rule of Claude Code became is written once
+    assert parse_rules(",".join(written)) == tuple(dict.fromkeys(rules))
     for access in (EDIT, READ, BASH, NOTHING):
         decide(Policy(Mode.DEFAULT, rules, rules, rules), "bash", access, ROOT)
 

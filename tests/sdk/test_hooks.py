@@ -264,7 +264,8 @@ class TestQuestions:
 
 def test_a_hook_ends_the_turn(opened: Open, place: Path) -> None:
     model = bash_once()
-    session = opened(llm=model, hooks=[Hook("PostToolUse", lambda event: HookResult(stop="enough"))], **BYPASS)
+    hook = Hook("PostToolUse", lambda event: HookResult(stop="enough"))
+    session = opened(llm=model, hooks=[hook], settings={"sandbox": "off"}, **BYPASS)
     told: list[str] = []
     session.subscribe(lambda event: told.append(event.text), events.Notice)
     assert session.run("go").is_done

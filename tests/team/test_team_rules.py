@@ -148,6 +148,7 @@ class TestLimits:
 
 
 def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program: Program) -> None:
+    program.settings(sandbox="off")  # else it says so first if there is none
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), text("end")],
         alice=[tool("bash", command="touch made"), text("I was not allowed to")],
