@@ -310,6 +310,9 @@ class _Leases:
         self._orders_read.pop(agent, None)
         self._host.give_up(agent)
 
+    def forget(self, agent: str) -> None:
+        self._host.forget(agent)
+
     def free(self) -> set[str]:
         return self._host.free()
 

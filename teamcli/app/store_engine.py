@@ -151,9 +151,11 @@ class StoreEngine:
     def is_here(self, member: Member) -> bool:
         return self.fence.holds(member.name) or (self.options.has_lead and not member.host)
 
-    def let_go(self, agent: str) -> None:
+    def let_go(self, agent: str, is_announced: bool = False) -> None:
+        """Who begins its next incarnation looks for that: unless it `is_announced`, nobody else does."""
         if self.fence.holds(agent):
-            self.host.give_up(agent, is_announced=False)  # who begins its next incarnation looks for that
+            self.host.give_up(agent, is_announced)
+            self.host.forget(agent)
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)
@@ -222,8 +224,7 @@ class _Placement:
         start_over(engine, self._roster, self._bus, name)
 
     def release(self, name: str) -> None:
-        if self._engine.fence.holds(name):
-            self._engine.host.give_up(name)
+        self._engine.let_go(name, is_announced=True)
 
 
 class _Orders:

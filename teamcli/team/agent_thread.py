@@ -89,7 +89,7 @@ class AgentThread(ABC):
     def start(self) -> None:
         self._thread.start()
 
-    def join(self, timeout_seconds: float) -> None:
+    def join(self, timeout_seconds: float | None = None) -> None:
         # A signal may end the program before the thread has started, and a listener may close the session it runs in.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)

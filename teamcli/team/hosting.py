@@ -79,7 +79,11 @@ class LeasePort(Protocol):
 
     def take(self, agent: str) -> bool: ...
 
-    def give_up(self, agent: str) -> None: ...
+    def give_up(self, agent: str) -> None:
+        """Leave it to other hosts. From now on, nothing that runs here can write for it."""
+
+    def forget(self, agent: str) -> None:
+        """Nothing that was lost or given up of it runs here anymore, so it may be taken again."""
 
     def free(self) -> Collection[str]:
         """The members that no living host runs."""
@@ -110,6 +114,8 @@ class Hosting:
         """When members could not be run here."""
         self._stuck: set[str] = set()
         """Members that are taken and do not run."""
+        self._ending: set[str] = set()
+        """Members that were lost or given up, and may still have threads here."""
         self._left: frozenset[str] = frozenset()
         """Free members that were left to other hosts at the last look."""
         self._wakes = threading.Event()
@@ -124,24 +130,38 @@ class Hosting:
         self._wakes.set()
 
     def lost(self, names: Sequence[str]) -> None:
-        """Other hosts run these now: end them here, without a trace in their conversations."""
-        ended = [teammate for name in names if (teammate := self._team.agents.remove(name))]
-        for teammate in ended:
-            teammate.hand_over(at_once=True)
-        # After this, nothing remembers that they must not write.
-        deadline = time.monotonic() + CLOSING_SECONDS
-        for teammate in ended:
-            teammate.join(max(0.0, deadline - time.monotonic()))
-            teammate.dismiss()
-            self._team.outbox.warn(LEAD, LOST.format(name=teammate.name, host=self.name))
-        if LEAD in names:
-            self._cancel.cancel("another teamcli leads this team now")
+        """Other hosts run these now: end them here, without a trace in their conversations. Returns at once."""
+        for name in names:
+            if name == LEAD:  # which is never taken again: this process ends
+                self._cancel.cancel("another teamcli leads this team now")
+            else:
+                self._see_end(name, self._end(name), LOST.format(name=name, host=self.name))
 
     def _end(self, name: str) -> Teammate | None:
+        """Tell its thread to end. Until `_see_end` has seen that, this host does not take it again: with a new lease,
+        what is under way in that thread could still be written."""
+        self._ending.add(name)
         if teammate := self._team.agents.remove(name):
             teammate.hand_over(at_once=True)
-            teammate.dismiss()
         return teammate
+
+    def _see_end(self, name: str, teammate: Teammate | None, why: str = "") -> None:
+        """In a thread, since its own may be waiting for the database."""
+
+        def wait() -> None:
+            try:
+                if teammate is not None:
+                    if why:
+                        self._team.outbox.warn(LEAD, why)
+                    teammate.join()
+                    teammate.dismiss()
+            except Exception:  # boundary: it runs elsewhere now, whatever is left of it here
+                logger.exception("what is left of %s could not be closed", name)
+            self._leases.forget(name)
+            self._ending.discard(name)
+            self.look()
+
+        threading.Thread(target=wait, name=f"end of {name}", daemon=True).start()
 
     def runs(self, name: str) -> bool:
         """Whether a member runs here, and not only will."""
@@ -240,7 +260,8 @@ class Hosting:
     def _is_movable(self, member: Member) -> bool:
         failed_at = self._failed_at.get(member.name, -math.inf)
         is_due = time.monotonic() > failed_at + RETRY_SECONDS
-        return bool(member.host) and is_due and self._team.agents.teammate(member.name) is None
+        is_here = member.name in self._ending or self._team.agents.teammate(member.name) is not None
+        return bool(member.host) and is_due and not is_here
 
     def _is_for_this_host(self, member: Member, others: Sequence[OtherHost]) -> bool:
         if member.host == self._leases.name:
@@ -272,12 +293,15 @@ class Hosting:
             if not isinstance(e, TeamcliError):
                 logger.exception("%s cannot run here", member.name)
             self._failed_at[member.name] = time.monotonic()
-            self._end(member.name)
-            if member.error != str(e):  # it is tried again and again, and said once
-                self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {e}")
-                self._team.roster.update(member.name, error=str(e))
-            self._leases.give_up(member.name)
-            self._stuck.discard(member.name)
+            ended = self._end(member.name)
+            try:
+                if member.error != str(e):  # it is tried again and again, and said once
+                    self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {e}")
+                    self._team.roster.update(member.name, error=str(e))
+                self._leases.give_up(member.name)
+                self._stuck.discard(member.name)
+            finally:
+                self._see_end(member.name, ended)
 
     def bring_here(self, name: str) -> None:
         """Run a member whose lease this process holds.

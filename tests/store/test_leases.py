@@ -67,17 +67,28 @@ def test_a_host_that_has_lost_an_agent_writes_nothing_for_it_any_more(team: Team
         write(team, one, "alice")
 
 
-def test_an_agent_that_comes_back_while_its_loss_is_dealt_with_stays(team: Team, make_host: HostMaker) -> None:
+def test_an_agent_that_was_lost_is_not_taken_again_before_its_threads_have_ended(
+    team: Team, make_host: HostMaker
+) -> None:
     one, two = make_host("one"), make_host("two")
     one.take("alice")
     expire(team, "one")
     two.take("alice")
     assert one.renew() == ["alice"]
     two.give_up("alice")
+    assert not one.take("alice")
+    one.forget("alice")
     assert one.take("alice")
-    one.forget(["alice"])
-    assert fence_of(one).holds("alice")
     assert write(team, one, "alice") == 3
+
+
+def test_a_thread_of_an_agent_that_was_given_up_writes_nothing(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    one.give_up("alice")
+    two.take("alice")
+    with pytest.raises(LeaseLost):
+        write(team, one, "alice")
 
 
 def test_an_agent_that_is_given_up_is_free_at_once(make_host: HostMaker) -> None:

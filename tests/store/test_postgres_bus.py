@@ -202,7 +202,7 @@ def test_an_agent_that_was_taken_over_cannot_write_here_until_it_is_held_again(h
     assert fence.agents == []
     with pytest.raises(LeaseLost):
         here.team.database.run(lambda cursor: fence.check(cursor, "bob"))
-    fence.drop("bob")
+    fence.forget("bob")
     assert here.team.database.run(lambda cursor: fence.check(cursor, "bob")) == 0
 
 

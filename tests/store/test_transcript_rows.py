@@ -150,7 +150,8 @@ def test_a_host_that_has_given_its_agent_up_writes_nothing(team: Team, path: Pat
 
     fence = hold_lease(team, "alice")
     log = TranscriptRows(team, fence, "alice", 1, path)
-    fence.drop("alice")
+    fence.lose("alice", 1)
+    fence.forget("alice")
     with pytest.raises(LeaseLost, match="'alice' does not run on this host"):
         log.append({"n": 0})
     assert rows(team) == []

@@ -13,7 +13,7 @@ import math
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,11 +137,6 @@ class Host:
             raise HostReplaced(f"another process is the host '{self.name}' now")
         return lost
 
-    def forget(self, agents: Iterable[str]) -> None:
-        """Nothing here runs these anymore: others have taken them over."""
-        for agent in agents:
-            self._fence.forget(agent)
-
     def leave(self) -> None:
         """Let others take over at once what this process ran."""
 
@@ -156,8 +151,10 @@ class Host:
         self._team.database.run(act, self._team.topic("host"))
 
     def take(self, agent: str) -> bool:
-        """Take an agent that no living host runs. Everything that is written for it from now on has the new epoch."""
-
+        """Take an agent that no living host runs. Everything that is written for it from now on has the new epoch, so
+        nothing may still be running here that began with an earlier one: see `forget`."""
+        if self._fence.is_lost(agent):
+            return False
         found = self._team.database.fetch(
             "insert into lease as l (team, name, epoch, host, host_epoch)"
             " values (%(team)s, %(agent)s, 1, %(name)s, %(epoch)s)"
@@ -172,15 +169,21 @@ class Host:
         return bool(found)
 
     def give_up(self, agent: str, is_announced: bool = True) -> None:
-        """Leave an agent to any other host. Unless it `is_announced`, they look for it after something else."""
-        values = {**self._values, "agent": agent, "epoch": self._fence.epoch(agent)}
-        self._fence.drop(agent)
+        """Leave an agent to any other host, and to this one after `forget`. Unless it
+        `is_announced`, they look for it after something else."""
+        epoch = self._fence.epoch(agent) or 0  # which no lease has, if it was lost meanwhile
+        self._fence.lose(agent, epoch)
+        values = {**self._values, "agent": agent, "epoch": epoch}
         self._team.database.fetch(
             "update lease set host = '', host_epoch = 0 where team = %(team)s and name = %(agent)s"
             " and epoch = %(epoch)s returning 1",
             values,
             *([self._team.topic("host")] if is_announced else []),
         )
+
+    def forget(self, agent: str) -> None:
+        """No thread of an agent that was lost or given up runs here anymore."""
+        self._fence.forget(agent)
 
     def hold(self, agent: str) -> str:
         """Names this process while it runs an agent, since it took that; empty if it does not. No other process, and no
@@ -244,7 +247,7 @@ class Renewal:
         every_seconds: float = LEASE_SECONDS / 6,
     ) -> None:
         """`on_lost` gets the agents that others have taken over; `on_look` is called after each renewal; `on_replaced`
-        once, with the reason, if this process is no longer a host. All in this thread."""
+        once, with the reason, if this process is no longer a host. All in this thread, and the lease waits for them."""
         self._host = host
         self._cancel = cancel
         self._on_lost = on_lost
@@ -270,17 +273,9 @@ class Renewal:
             except StateError as e:  # a full disk, say: others take over if it lasts
                 logger.warning("the lease was not renewed: %s", e)
                 continue
-            if lost:  # ending a member may take long, and the lease must not wait for it
-                threading.Thread(target=self._end, args=(lost,), name="lost members", daemon=True).start()
+            if lost:
+                self._on_lost(lost)
             self._on_look()
-
-    def _end(self, lost: list[str]) -> None:
-        try:
-            self._on_lost(lost)
-        except Exception:  # boundary: these members run elsewhere now, whatever is left of them here
-            logger.exception("members that were lost could not be ended")
-            return
-        self._host.forget(lost)
 
 
 def _this_process() -> dict[str, Any]:

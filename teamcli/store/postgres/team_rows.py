@@ -65,12 +65,8 @@ class Fence:
     def hold(self, agent: str, epoch: int) -> None:
         self._epochs[agent] = epoch
 
-    def drop(self, agent: str) -> None:
-        """The agent has ended here."""
-        self._epochs.pop(agent, None)
-
     def lose(self, agent: str, epoch: int) -> None:
-        """Another host has taken it over since it had this epoch. Its threads may still run here, and must not write
+        """Other hosts may run it since it had this epoch. Its threads may still run here, and must not write
         anything."""
         if self._epochs.get(agent) == epoch:
             self._epochs[agent] = _LOST
@@ -81,9 +77,12 @@ class Fence:
             self.lose(agent, epoch)
 
     def forget(self, agent: str) -> None:
-        """Nothing here runs a lost agent anymore, unless this host has taken it again meanwhile."""
-        if self._epochs.get(agent) == _LOST:
-            self._epochs.pop(agent, None)
+        """No thread of a lost agent runs here anymore."""
+        if self.is_lost(agent):
+            del self._epochs[agent]
+
+    def is_lost(self, agent: str) -> bool:
+        return self._epochs.get(agent) == _LOST
 
     @property
     def agents(self) -> list[str]:
