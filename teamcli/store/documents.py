@@ -67,6 +67,10 @@ class Documents:
             (self._team.id, name, body, self._team.sign("document", name, body)),
         )
 
+    def lock(self, cursor: Cursor[Any], name: str) -> None:
+        """Let nobody else change this document before the end of the transaction."""
+        cursor.execute("select 1 from document where team = %s and name = %s for update", (self._team.id, name))
+
     def put_file(self, cursor: Cursor[Any], path: str, data: bytes) -> None:
         text = text_of(data)
         if text.encode() == data:

@@ -1,6 +1,8 @@
 """Notices a teammate that works without progress. It only warns: what to do about it is up to the user.
 
-One thread watches all teammates. It starts with the first event of a teammate and sleeps until one could be stuck.
+One thread watches all teammates. It starts with the first event of a teammate and sleeps until one could be stuck, or
+until one that is stuck shows progress. Only this thread changes the roster: whoever reports an event must not wait for
+a disk or a database.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class StallDetector:
         self._ticks = ticks
         self._signs: dict[str, float] = {}
         self._stuck: set[str] = set()
+        self._is_needed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
@@ -48,8 +51,7 @@ class StallDetector:
             return
         self._signs[name] = self._ticks() + (event.delay_seconds if isinstance(event, RetryScheduled) else 0.0)
         if name in self._stuck:
-            self._stuck.discard(name)
-            self._note(name, 0.0)
+            self._is_needed.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stall detector", daemon=True)
             self._thread.start()
@@ -60,7 +62,8 @@ class StallDetector:
             self._thread.join(timeout_seconds)
 
     def look(self) -> float:
-        """Mark each teammate that has shown no sign for too long, once; returns the seconds until the next could be."""
+        """Mark each teammate that has shown no sign for too long, once, and unmark those that have shown one since;
+        returns the seconds until the next could be."""
         now = self._ticks()
         wait = self._patience_seconds
         for member in self._roster.members():
@@ -71,11 +74,14 @@ class StallDetector:
                     wait = min(wait, remaining)
                 elif not member.stuck_since:
                     self._mark(member, now - silent_since)
+        for name in [each for each in self._stuck if self._signs.get(each, now) + self._patience_seconds > now]:
+            self._stuck.discard(name)
+            self._note(name, 0.0)
         return wait
 
     def _mark(self, member: Member, seconds: float) -> None:
+        self._stuck.add(member.name)  # first: from now on, a sign ends the wait for the next look
         self._note(member.name, self._clock() - seconds)
-        self._stuck.add(member.name)
         text = f"{member.name} has shown no progress for {seconds:.0f} s; /stop {member.name} would end it."
         self._emit(Notice(member.name, text, Severity.WARNING))
 
@@ -86,8 +92,12 @@ class StallDetector:
             self._signs.pop(name, None)
 
     def _run(self) -> None:
-        while not self._cancel.wait(self.look()):
-            pass
+        with self._cancel.on_cancel(self._is_needed.set):
+            while True:
+                self._is_needed.clear()
+                if self._cancel.cancelled:
+                    return
+                self._is_needed.wait(self.look())
 
 
 def _is_stuck(event: StatusChanged) -> bool:

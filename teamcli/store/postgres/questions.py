@@ -111,7 +111,6 @@ class SentQuestions:
 
     def _send(self, question: _Sent) -> None:
         id = secrets.token_hex(8)
-        self._open[id] = question
         threading.Thread(target=self._keep, args=(id, question), name=f"question {id}", daemon=True).start()
 
     def changed(self, id: str) -> None:
@@ -148,6 +147,7 @@ class SentQuestions:
         """Insert the row, and give it up when the question is closed here without an answer from there."""
         try:
             with self._lock:
+                self._open[id] = question
                 self._insert(id, question)
         except TeamcliError as e:
             logger.warning("the question %s could not be asked: %s", id, e)

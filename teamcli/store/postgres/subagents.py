@@ -37,17 +37,22 @@ class SubAgentRows:
             over = [row for row in rows if row.get("parent") in parents]
             report(over)
             if over:
-                others = [row for row in rows if row not in over]
-                self._team.database.run(partial(self._put, name, others))
+                self._team.database.run(partial(self._remove, name, over))
 
     def _others(self, cursor: Cursor[Any]) -> dict[str, list[Json]]:
         found = self._documents.read(cursor, _KIND)
         return {name: _rows(body) for name, body in found.items() if name != self._own}
+
+    def _remove(self, name: str, over: Sequence[Json], cursor: Cursor[Any]) -> None:
+        """What is there now, less what is over: several hosts may take members of one that has died."""
+        self._documents.lock(cursor, _KIND + name)
+        rows = _rows(self._documents.read(cursor, _KIND + name).get("", ""))
+        self._put(name, [row for row in rows if row not in over], cursor)
 
     def _put(self, name: str, rows: Sequence[Json], cursor: Cursor[Any]) -> None:
         self._documents.put(cursor, _KIND + name, json.dumps({_RUNNING: list(rows)}))
 
 
 def _rows(body: str) -> list[Json]:
-    rows = decode_object(body).get(_RUNNING)
+    rows = decode_object(body or "{}").get(_RUNNING)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
