@@ -31,6 +31,11 @@ class Policy(NamedTuple):
     hook_files: tuple[Path, ...] = ()
     """Files that hooks and MCP servers run, outside the sandbox: changing one asks in every mode."""
 
+    @property
+    def lets_everything_run(self) -> bool:
+        """Whether no rule and no file could stop a call, or make it a question. Built-in denials still can."""
+        return self.mode is Mode.BYPASS_PERMISSIONS and not (self.deny or self.ask or self.hook_files)
+
 
 class Decision(NamedTuple):
     verdict: Verdict
