@@ -69,8 +69,8 @@ class Engine(Protocol):
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run this member."""
 
-    def let_go(self, agent: str) -> None:
-        """This process runs an agent that is shut down no more: any other may begin its next incarnation."""
+    def give_up(self, agent: str) -> None:
+        """Give up the lease of an agent that is shut down, so that any host may begin its next incarnation."""
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
 
@@ -128,7 +128,7 @@ class FileEngine:
     def is_here(self, member: Member) -> bool:
         return True
 
-    def let_go(self, agent: str) -> None:
+    def give_up(self, agent: str) -> None:
         pass
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:

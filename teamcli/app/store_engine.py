@@ -151,8 +151,9 @@ class StoreEngine:
     def is_here(self, member: Member) -> bool:
         return self.fence.holds(member.name) or (self.options.has_lead and not member.host)
 
-    def let_go(self, agent: str, is_announced: bool = False) -> None:
-        """Who begins its next incarnation looks for that: unless it `is_announced`, nobody else does."""
+    def give_up(self, agent: str, is_announced: bool = False) -> None:
+        """With `is_announced`, other hosts are notified at once. Without, only the host that begins its next
+        incarnation looks for it."""
         if self.fence.holds(agent):
             self.host.give_up(agent, is_announced)
             self.host.forget(agent)
@@ -224,7 +225,7 @@ class _Placement:
         start_over(engine, self._roster, self._bus, name)
 
     def release(self, name: str) -> None:
-        self._engine.let_go(name, is_announced=True)
+        self._engine.give_up(name, is_announced=True)
 
 
 class _Orders:

@@ -59,7 +59,7 @@ class Workplaces:
             try:
                 return self.end(known)
             finally:  # not before: the next incarnation may get the same directory
-                self._runtime.engine.let_go(known.name)
+                self._runtime.engine.give_up(known.name)
         if member.worktree:
             self.open().close(member.name)  # another host has it now
         return ""
