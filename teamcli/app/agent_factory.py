@@ -185,7 +185,6 @@ class AgentFactory:
         chosen = next((each.budget for each in self.runtime.roster.members() if each.name == request.name), {})
         if self.runtime.budgets.member_is_bounded_in_usd(request.name, chosen):
             self.models.check_price(model)
-        role = self.briefing.roles.match(request.role)
         return request._replace(worktree=request.worktree or bool(role and role.is_isolated))
 
     def check_planned(self, planned: PlannedMember) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.claude_code.names import our_tool, their_tool
+from teamcli.claude_code.names import their_tool
 
 Input = dict[str, Any]
 Convert = Callable[[Any, Path], Any]
@@ -204,16 +204,6 @@ def _searched(ours: Input, given: Mapping[str, Any]) -> Input:
     if isinstance(kind := given.get("type"), str):
         ours.setdefault("glob", f"*.{kind}")
     return {"output": "files", **ours}
-
-
-def calls_to_ours(name: str, given: Mapping[str, Any], root: Path) -> list[TheirCall]:
-    """A call that was made in Claude Code's words, as calls of our tools. MultiEdit becomes several."""
-    tool = "spawn_teammate" if our_tool(name) == "agent" and given.get("name") else our_tool(name)
-    edits = given.get("edits")
-    if name != "MultiEdit" or not isinstance(edits, list):
-        return [TheirCall(tool, to_ours(tool, given, root))]
-    file = {key: value for key, value in given.items() if key != "edits"}
-    return [TheirCall(tool, to_ours(tool, {**file, **edit}, root)) for edit in edits if isinstance(edit, Mapping)]
 
 
 def updated_to_ours(tool: str, updated: Mapping[str, Any], before: Mapping[str, Any], root: Path) -> Input:

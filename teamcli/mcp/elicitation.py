@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from teamcli.mcp.messages import RpcError
 from teamcli.mcp.server import Elicitation, ElicitationAnswer, Json
 
@@ -35,10 +32,3 @@ def encode_answer(question: Elicitation, answer: ElicitationAnswer) -> Json:
     if answer.action == "accept" and not question.url:
         return {"action": "accept", "content": dict(answer.content)}
     return {"action": answer.action}
-
-
-def default_content(schema: Mapping[str, Any]) -> Json:
-    """The values that a form begins with."""
-    properties = schema.get("properties")
-    fields = properties.items() if isinstance(properties, dict) else ()
-    return {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}

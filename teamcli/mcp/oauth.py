@@ -88,7 +88,7 @@ class OAuthLogin:
         status, headers = self._challenge
         flow = _Flow(self._config, self._store, open_browser, status, headers)
         try:
-            run_abandonable(flow.run, cancel, f"mcp login {name}", seconds, meanwhile=lambda: None)
+            run_abandonable(flow.run, cancel, f"mcp login {name}", seconds)
         except TimeoutError as e:
             raise LoginNeeded(f"MCP server {name}: nobody logged in within {seconds / 60:.0f} minutes") from e
         finally:

@@ -24,7 +24,6 @@ from teamcli.errors import ToolError
 from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block, Message
 from teamcli.session.steps import READING_CALLS, frames_in, mail_in
-from teamcli.session.steps import steps_of as steps_of
 from teamcli.storage.files import LARGEST_LINE, Json, as_number, decode_line
 from teamcli.storage.tail import beginning, lines_before, open_log
 from teamcli.team.message import LEAD, MessageType, is_subagent

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.event_bus import EventBus
+from teamcli.session.steps import steps_of
 from teamcli.storage.tail import file_identity
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.message import is_subagent
@@ -59,8 +60,6 @@ class AgentSnapshot(NamedTuple):
         return [*(step.event for step in self.past(count)), *self.under_way()]
 
     def under_way(self) -> Iterator[Event]:
-        from teamcli.session.replay import steps_of
-
         return (step for event in self.current for step in steps_of(event, self.agent))
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from teamcli.cancel import CancelScope
 from teamcli.errors import LoginNeeded, McpError
 from teamcli.mcp.client import McpClient
-from teamcli.mcp.elicitation import default_content
 from teamcli.mcp.http import HttpTransport
 from teamcli.mcp.oauth import OAuthLogin
 from teamcli.mcp.server import Elicitation, ElicitationAnswer, OAuthSettings, ServerConfig
@@ -26,7 +25,9 @@ _SAMPLES = {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "array"
 
 
 def accept(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
-    return ElicitationAnswer("accept", {"confirmed": True, **default_content(question.schema)})
+    properties = question.schema.get("properties") or {}
+    defaults = {name: field["default"] for name, field in properties.items() if "default" in field}
+    return ElicitationAnswer("accept", {"confirmed": True, **defaults})
 
 
 def visit(address: str) -> None:

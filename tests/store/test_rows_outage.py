@@ -92,7 +92,7 @@ def test_a_database_that_crashes_costs_time_and_nothing_else(own_postgres: Serve
             run.result(120)
 
     lines, events, turns, created = (worker.count for worker in workers[:4])
-    assert read_transcript(team, "alice", 1)[0] == [f'{{"n":{n}}}' for n in range(lines)]
+    assert read_transcript(team, "alice", 1, pytest.fail)[0] == [f'{{"n":{n}}}' for n in range(lines)]
     assert (tmp_path / "alice.jsonl").read_text().splitlines() == [f'{{"n":{n}}}' for n in range(lines)]
     sql = "select entry from event where team = %s order by seq"
     kept = [row[0] for row in team.database.run(lambda cursor: cursor.execute(sql, (team.id,)).fetchall())]

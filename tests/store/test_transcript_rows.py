@@ -201,7 +201,7 @@ def test_a_row_that_was_not_written_by_the_team_is_left_out_and_named(
             "select agent, incarnation from transcript where team = %s and seq = 1", (team.id,)
         ).fetchone()
     )
-    entries, following = read_transcript(team, agent, incarnation, warnings.append)
+    entries, following, _ = read_transcript(team, agent, incarnation, warnings.append)
     assert ('{"n":1}' in entries, "{}" in entries, following) == (False, False, 2)
     assert warnings == [
         f"rows of the conversation of '{agent}' are left out, since they are not signed with the team's key"
@@ -212,7 +212,7 @@ def test_a_team_with_another_key_reads_nothing(team: Team, opened: Open) -> None
     from teamcli.store.postgres.transcripts import read_transcript
 
     opened().append({"n": 0})
-    assert read_transcript(team._replace(key=b"x" * 32), "alice", 1) == ([], 1)
+    assert read_transcript(team._replace(key=b"x" * 32), "alice", 1, lambda text: None) == ([], 1, 0)
 
 
 def test_a_full_disk_stops_nobody_and_the_copy_is_completed_later(

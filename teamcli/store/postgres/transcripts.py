@@ -75,7 +75,7 @@ class TranscriptRows(MirroredLog):
         self._incarnation = incarnation
         self._newest = newest or Newest()
         self._name = f"transcript/{agent}/{incarnation}"
-        entries, self._next, end = _read(team, agent, incarnation, warn)
+        entries, self._next, end = read_transcript(team, agent, incarnation, warn)
         if not self._newest.admits(self._name, end):
             raise StateError(
                 f"the end of the conversation of '{agent}' is missing in the database; {self._newest.remedy}"
@@ -135,17 +135,9 @@ class TranscriptRows(MirroredLog):
 
 
 def read_transcript(
-    team: Team, agent: str, incarnation: int, warn: Callable[[str], None] = lambda text: None
-) -> tuple[list[str], int]:
-    """The lines that count, and the number of the next one.
-
-    Raises: StateError
-    """
-    return _read(team, agent, incarnation, warn)[:2]
-
-
-def _read(team: Team, agent: str, incarnation: int, warn: Callable[[str], None]) -> tuple[list[str], int, int]:
-    """The same, and the number after the last line that counts.
+    team: Team, agent: str, incarnation: int, warn: Callable[[str], None]
+) -> tuple[list[str], int, int]:
+    """The lines that count, the number of the next one, and the number after the last one that counts.
 
     Raises: StateError
     """
