@@ -64,16 +64,13 @@ def assistant_message(sender: Sender, block: Json, about: Json) -> Json:
 def block_in_theirs(block: Mapping[str, Any], root: Path) -> Json:
     match block.get("type"):
         case "tool_use":
-            name, given = Call(str(block["name"]), _object(block.get("input")), root).in_theirs()
-            return {"type": "tool_use", "id": block["id"], "name": name, "input": given}
+            given = block.get("input")
+            name, theirs = Call(str(block["name"]), given if isinstance(given, Mapping) else {}, root).in_theirs()
+            return {"type": "tool_use", "id": block["id"], "name": name, "input": theirs}
         case "thinking":
             return {"signature": "", **block}
         case _:
             return dict(block)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def result_message(sender: Sender, block: Mapping[str, Any], call: Call | None) -> Json:

@@ -105,23 +105,16 @@ def _set(session: Session, target: str, now: Budget, change: BudgetChange) -> st
     words = [_describe(target, change.kinds, now)]
     words += [f"{name} resumes." for name in session.team.resume_within_limits()]
     words += ["The lead resumes with your next line."] if session.lead.resume_within_limits() else []
-    # A teammate may have reached two limits, of which this was one.
-    paused = [each for each in session.team.roster.members() if each.limit and each.name == target]
-    words += [_resumed_elsewhere(member) for member in elsewhere]
-    return " ".join([*words, *(_still_paused(member) for member in paused if not elsewhere)])
+    words += [f"Its host, {each.runs_on or each.host}, resumes {each.name} if that is enough." for each in elsewhere]
+    if not elsewhere:  # a teammate may have reached two limits, of which this was one
+        paused = [each for each in session.team.roster.members() if each.limit and each.name == target]
+        words += [f"{each.name} stays paused: {each.limit}." for each in paused]
+    return " ".join(words)
 
 
 def _is_paused_elsewhere(session: Session, member: Member) -> bool:
     is_elsewhere = bool(member.host) and member.is_active and session.team.agents.teammate(member.name) is None
     return is_elsewhere and bool(member.limit)
-
-
-def _resumed_elsewhere(member: Member) -> str:
-    return f"Its host, {member.runs_on or member.host}, resumes {member.name} if that is enough."
-
-
-def _still_paused(member: Member) -> str:
-    return f"{member.name} stays paused: {member.limit}."
 
 
 def _describe(target: str, kinds: tuple[str, ...], now: Budget) -> str:

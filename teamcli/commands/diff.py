@@ -47,7 +47,8 @@ def diff(session: Session, arguments: str) -> Job:
     def compare(cancel: CancelScope) -> CommandOutput:
         if name and (session.state.worktrees / f"{name}.json").exists():
             return branch_diff(session.team.checkouts.open(), name)
-        every_change = [each for each in session.record.changes.all() if not _is_in_checkout(each.path, session)]
+        checkouts = session.state.worktrees.resolve()
+        every_change = [each for each in session.record.changes.all() if not each.path.is_relative_to(checkouts)]
         text = describe_changes((each for each in every_change if not name or name in each.agents), session.workspace)
         others = "" if name else changed_otherwise(every_change, session.workspace.root, session.hosts.agents, cancel)
         none = f"{name} has changed no file" if name else "No agent has changed a file"
@@ -74,10 +75,6 @@ def branch_diff(checkouts: Checkouts, name: str) -> CommandOutput:
     )
     shown = "\n".join(filter(None, (part.rstrip("\n") for part in parts)))
     return Diff(shown, f"{status}:") if shown else f"{status}."
-
-
-def _is_in_checkout(path: Path, session: Session) -> bool:
-    return path.is_relative_to(session.state.worktrees.resolve())
 
 
 def describe_changes(changes: Iterable[FileChange], workspace: Workspace) -> str:

@@ -18,11 +18,8 @@ def watch(session: Session, arguments: str) -> CommandResult:
     From another terminal: teamcli watch NAME
     """
     wanted = arguments.removeprefix("@") or LEAD
-    names = [LEAD, *session.team.roster.names(), *_subagents(session)]
+    subagents = [each.id for each in session.subagents.snapshots()] if session.subagents else []
+    names = [LEAD, *session.team.roster.names(), *subagents]
     if (name := find_name(wanted, names)) is not None:
         return Watch(name)
     raise UsageError(f"there is nobody called '{wanted}' to watch (there are: {', '.join(names)})")
-
-
-def _subagents(session: Session) -> list[str]:
-    return [each.id for each in session.subagents.snapshots()] if session.subagents else []

@@ -194,7 +194,7 @@ class Import:
             (self._team.id, name, state.incarnation, self._team.sign("inbox", name, state.incarnation)),
         )
         ids: set[str] = set()
-        start = -sum(_room(each) for each in archive.values())
+        start = -sum(each.stat().st_size + 1 for each in archive.values())
         for number, each in sorted(archive.items()):
             end = self._put_mail(cursor, name, each, f"inbox/{name}/{number}", start, ids)
             places[str(number)] = [start, end]
@@ -393,10 +393,6 @@ def _is_addressed(path: Path) -> bool:
 
 def _is_name(name: str) -> bool:
     return name == LEAD or is_address(name)
-
-
-def _room(path: Path) -> int:
-    return path.stat().st_size + 1
 
 
 def _content(path: Path) -> bytes:

@@ -1,8 +1,8 @@
 """Notices a teammate that works without progress. It only warns: what to do about it is up to the user.
 
 One thread watches all teammates. It starts with the first event of a teammate and sleeps until one could be stuck, or
-until one that is stuck shows progress. Only this thread changes the roster: whoever reports an event must not wait for
-a disk or a database.
+until one that is stuck shows progress. Only this thread changes the roster: the thread that reports an event must
+not wait for a disk or a database.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class StallDetector:
 
     def __call__(self, event: Event) -> None:
         name = self._whose(event.agent)
-        if name == LEAD or isinstance(event, Notice) or (isinstance(event, StatusChanged) and _is_stuck(event)):
+        says_stuck = isinstance(event, StatusChanged) and event.details.get("stuck_since")
+        if name == LEAD or isinstance(event, Notice) or says_stuck:
             return
         self._signs[name] = self._ticks() + (event.delay_seconds if isinstance(event, RetryScheduled) else 0.0)
         if name in self._stuck:
@@ -98,7 +99,3 @@ class StallDetector:
                 if self._cancel.cancelled:
                     return
                 self._is_needed.wait(self.look())
-
-
-def _is_stuck(event: StatusChanged) -> bool:
-    return bool(event.details.get("stuck_since"))
