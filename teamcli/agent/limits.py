@@ -163,7 +163,7 @@ class Budget:
         self._largest = self._largest.at_least(used)
         self.is_known = self.is_known and is_priced
 
-    def settle(self, used: Used) -> None:
+    def set_used(self, used: Used) -> None:
         """Count what all hosts together have used. Time is counted by each host for itself."""
         with self.changed:
             self._used = used._replace(seconds=self._used.seconds)

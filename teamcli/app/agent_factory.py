@@ -334,7 +334,7 @@ class AgentFactory:
             meter=meter,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
             context=window,
-            **({"settle_tools": mcp.settle} if mcp else {}),
+            **({"settle_tools": mcp.settle_tools} if mcp else {}),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from teamcli.agent.loop import Agent
@@ -54,7 +53,7 @@ class AgentMcp:
         except McpError as e:
             raise ToolError(error_text(server, e)) from e
 
-    def settle(self, agent: Agent, cancel: CancelScope) -> None:
+    def settle_tools(self, agent: Agent, cancel: CancelScope) -> None:
         """Before the first request of a conversation: decide. If the conversation has changed, follow it.
 
         Raises: Cancelled, StateError
@@ -67,11 +66,8 @@ class AgentMcp:
             history.offered = read_offer(row)
         if (history.offered or ()) != (self._offered or ()):
             self._offered = history.offered
+            inside = {name: tool for name, tool in agent.toolset.tools.items() if not is_outside(name)}
             agent.use(
                 replace(agent.preamble, tools=(*without_outside(agent.preamble.tools), *(history.offered or ()))),
-                agent.toolset._replace(tools={**_inside(agent.toolset.tools), **{t.name: t for t in self.tools}}),
+                agent.toolset._replace(tools={**inside, **{tool.name: tool for tool in self.tools}}),
             )
-
-
-def _inside(tools: Mapping[str, AnyTool]) -> dict[str, AnyTool]:
-    return {name: tool for name, tool in tools.items() if not is_outside(name)}

@@ -73,7 +73,7 @@ from teamcli.team.running_agents import RunningAgents
 from teamcli.team.stall_detector import StallDetector
 from teamcli.team.task_gate import TaskGate
 from teamcli.team.team_tasks import TeamTasks
-from teamcli.team.undelivered_mail import LeftMail
+from teamcli.team.undelivered_mail import UndeliveredMail
 from teamcli.text.redaction import register_secrets
 from teamcli.tools.catalog import preload
 from teamcli.workspace.changes import Changes
@@ -325,14 +325,24 @@ def _team_parts(
     runtime: Runtime, agents: RunningAgents, factory: AgentFactory, team_file: ProjectTeamFile
 ) -> TeamParts:
     roster, outbox = runtime.roster, Outbox(runtime.bus, runtime.events)
-    left_mail = LeftMail(agents, outbox)
+    undelivered_mail = UndeliveredMail(agents, outbox)
     quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
-    protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
+    protocols = Protocols(roster, agents, outbox, undelivered_mail, quiescence, runtime.cancel, tasks)
     placement = runtime.engine.placement(roster, runtime.bus)
     merging = partial(open_merging, runtime, agents, outbox, factory.places)
     return TeamParts(
-        roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places, placement, merging
+        roster,
+        agents,
+        outbox,
+        undelivered_mail,
+        quiescence,
+        protocols,
+        tasks,
+        team_file,
+        factory.places,
+        placement,
+        merging,
     )
 
 

@@ -57,8 +57,8 @@ class SharedBudgets:
                 lead = self._budgets.of(LEAD)
                 self._lead_used = lead.used if lead else Used()
             by_team = self._sum.minus(self._before).at_least(Used())
-            team.settle(by_team)
-            session.settle(by_team.plus(self._lead_used))
+            team.set_used(by_team)
+            session.set_used(by_team.plus(self._lead_used))
 
     def _note(self, name: str, used: Used | None) -> None:
         before = self._used.pop(name, Used())

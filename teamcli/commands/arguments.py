@@ -64,7 +64,7 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.AMOUNT: lambda session: AMOUNTS,
     ArgumentKind.PLAN: lambda session: tuple(
         Option(plan.id, f"the plan of {plan.teammate}")
-        for plan in session.team.roster.requests.standing(kind=RequestKind.PLAN)
+        for plan in session.team.roster.requests.all_open(kind=RequestKind.PLAN)
     ),
     ArgumentKind.TEAM_VERB: lambda session: (Option("save", "write the members to .team/team.toml"),),
     ArgumentKind.TASK_VERB: lambda session: (*VERB_OPTIONS, *_open_tasks(session)),

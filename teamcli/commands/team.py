@@ -54,7 +54,7 @@ def team(session: Session, arguments: str) -> CommandResult:
     roster = manager.roster
     unread = {name: count_unread(inbox_of(session, name)) for name in (LEAD, *roster.names())}
     waiting = session.subagents.waiting() if session.subagents else ()
-    overview = Overview(state, roster.members(), roster.requests.standing(), unread, waiting, roster.team_name)
+    overview = Overview(state, roster.members(), roster.requests.all_open(), unread, waiting, roster.team_name)
     return _with_hosts(session, overview).to_table(time.time())
 
 
@@ -249,7 +249,7 @@ def approve(session: Session, arguments: str) -> str:
     """
     if arguments:
         return _review(session, arguments, approve=True)
-    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    plans = session.team.roster.requests.all_open(kind=RequestKind.PLAN)
     shown = [f"{plan.id}: the plan of {plan.teammate}\n{plan.text}" for plan in plans]
     return "\n\n".join(shown) or "No plan waits for an answer."
 
@@ -264,7 +264,7 @@ def _review(session: Session, arguments: str, approve: bool) -> str:
     wanted, _, feedback = arguments.partition(" ")
     if not wanted:
         raise UsageError("say which plan: /team lists them with their ids")
-    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    plans = session.team.roster.requests.all_open(kind=RequestKind.PLAN)
     # An id that does not wait is passed on: the roster says whether it was answered or never existed.
     id = next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
     return session.team.protocols.review_plan(USER, id, approve, feedback.strip())

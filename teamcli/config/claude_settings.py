@@ -51,7 +51,7 @@ class ClaudeSettings(NamedTuple):
 def read_claude_settings(directory: Path, config_dir: Path, repository: Path | None = None) -> ClaudeSettings:
     """`config_dir` is where Claude Code keeps what belongs to the user. `repository` is the root of the repository, if
     the directory is below it."""
-    reader = _Reader()
+    reader = _SettingsReader()
     user_file = config_dir / "settings.json"
     user = reader.read(user_file, USER, config_dir)
     project: dict[str, Json] = {}
@@ -63,7 +63,7 @@ def read_claude_settings(directory: Path, config_dir: Path, repository: Path | N
     )
 
 
-def _read_project(reader: _Reader, directory: Path, repository: Path | None) -> dict[str, Json]:
+def _read_project(reader: _SettingsReader, directory: Path, repository: Path | None) -> dict[str, Json]:
     is_above = repository is not None and not os.path.lexists(directory / LOCAL)
     own = repository if repository is not None and is_above else directory
     places = {PROJECT: directory, LOCAL: own}
@@ -79,7 +79,7 @@ def _read_project(reader: _Reader, directory: Path, repository: Path | None) -> 
 
 def read_hooks(raw: object, shown: str, unused: Unused) -> Json:
     """Hooks from another place, such as a plugin, in our words. `unused` gathers what cannot be used."""
-    reader = _Reader()
+    reader = _SettingsReader()
     hooks = reader.hooks(raw, shown)["hooks"] if isinstance(raw, dict) else {}
     unused.take(reader.unused)
     for problem in reader.problems:
@@ -100,7 +100,7 @@ def read_given_settings(text: str, unused: Unused) -> Json:
     except (OSError, ValueError, RecursionError) as e:
         named = "the JSON" if is_inline else one_line(text)
         raise ConfigError(f"--settings: {named} cannot be read: {getattr(e, 'strerror', None) or e}") from e
-    reader = _Reader(unused)
+    reader = _SettingsReader(unused)
     translated = reader.translate(raw, "--settings", None if is_inline else Path(text).absolute().parent)
     if reader.problems:
         raise ConfigError(reader.problems[0])
@@ -117,7 +117,7 @@ def _rules_in(raw: Json) -> Iterator[str]:
     return (rule for kind in _RULES for rule in permissions.get(kind, ()))
 
 
-class _Reader:
+class _SettingsReader:
     def __init__(self, unused: Unused | None = None) -> None:
         self.problems: list[str] = []
         self.excludes: list[str] = []

@@ -66,7 +66,7 @@ def find_plugins(directory: Path, given: Iterable[Path], agreement: Agreement, u
                     raise ValueError("it is a link that leads out of the project")
                 needed.check_folder(path)
             for root in _plugin_roots(path):
-                plugin = _Reader(root, directory if needed else None, needed, unused).read()
+                plugin = _PluginReader(root, directory if needed else None, needed, unused).read()
                 found.setdefault(plugin.name, plugin)
         except NotAgreed:  # the start has reported it
             pass
@@ -101,7 +101,7 @@ def _plugin_roots(path: Path) -> Iterator[Path]:
         raise ValueError("it is not a folder")
 
 
-class _Reader:
+class _PluginReader:
     def __init__(self, root: Path, project: Path | None, agreement: Agreement | None, unused: Unused) -> None:
         self._root = root
         self._project = project

@@ -105,13 +105,13 @@ def load_roles(
     `unused` gathers what of Claude Code's roles is not used. `known` returns the content of a file that was read and
     checked a moment ago.
     """
-    reader = _Reader(Unused() if unused is None else unused, known)
+    reader = _RoleReader(Unused() if unused is None else unused, known)
     for folder in folders:
         reader.read(folder)
     return reader.roles
 
 
-class _Reader:
+class _RoleReader:
     def __init__(self, unused: Unused, known: Callable[[str], bytes | None]) -> None:
         self.roles = Roles({}, [])
         self._known = known

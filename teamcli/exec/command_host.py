@@ -111,7 +111,7 @@ class CommandHost:
         with self._lock:
             self._retire_process()
 
-    def rest(self) -> None:
+    def end_processes(self) -> None:
         """End its processes, unless a command runs. The next one starts them again, with the same files in `/tmp`."""
         with self._lock:
             if not self._busy:

@@ -21,7 +21,7 @@ Connect = Callable[[Callable[[Kind], None]], ServerConnection]
 """Makes the connection, which gets the function to call when a list has changed."""
 
 
-class _Known(NamedTuple):
+class _KnownTools(NamedTuple):
     lists: Lists = Lists()
     tools: Mapping[str, ToolInfo] | None = None
     is_fresh: bool = False
@@ -102,10 +102,10 @@ class ManagedServer:
         return self.tools is not None or not self.is_enabled or (not self._is_listing and bool(self._failure))
 
     @cached_property
-    def _known(self) -> _Known:
+    def _known(self) -> _KnownTools:
         if (found := self._kept.read(self._digest)) is None:
-            return _Known()
-        return _Known(found.lists, tool_names(self.name, found.lists.tools), found.is_fresh)
+            return _KnownTools()
+        return _KnownTools(found.lists, tool_names(self.name, found.lists.tools), found.is_fresh)
 
     def list_in_background(self, notify: Callable[[], None] = lambda: None) -> None:
         """Ask the server what it offers, unless that is under way. `notify` is called when its tools are known, or when
@@ -141,7 +141,7 @@ class ManagedServer:
             raise
         self._failure = ""
         named = tool_names(self.name, tools)
-        self._known = _Known(self._known.lists._replace(tools=tools), named, is_fresh=True, is_from_server=True)
+        self._known = _KnownTools(self._known.lists._replace(tools=tools), named, is_fresh=True, is_from_server=True)
         self._keep()
         return named
 

@@ -341,7 +341,7 @@ class Session:
     @property
     def plans(self) -> tuple[PlanRequest, ...]:
         """The plans that wait for `approve` or `reject`, oldest first. Each has an `id`, a `teammate` and a `text`."""
-        return self._session.team.roster.requests.standing(kind=Kind.PLAN)
+        return self._session.team.roster.requests.all_open(kind=Kind.PLAN)
 
     def approve(self, request_id: str, feedback: str = "") -> None:
         """Approve a plan. Its teammate continues, and may run commands and change files.

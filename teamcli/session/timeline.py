@@ -27,11 +27,11 @@ class Timeline:
     A thread writes what has gathered for a moment, so that no agent waits for the disk.
     """
 
-    def __init__(self, log: Log, complain: Callable[[str], None], gathering_seconds: float = GATHERING_SECONDS) -> None:
-        """`complain` is called once if lines cannot be written: agents continue without the timeline."""
+    def __init__(self, log: Log, warn: Callable[[str], None], gathering_seconds: float = GATHERING_SECONDS) -> None:
+        """`warn` is called once if lines cannot be written: agents continue without the timeline."""
         self._gathering_seconds = gathering_seconds
         self._log = log
-        self._complain = complain
+        self._warn = warn
         self._has_gap = False
         self._rows: SimpleQueue[Json | None] = SimpleQueue()
         """None ends the thread."""
@@ -74,7 +74,7 @@ class Timeline:
         except StateError as e:
             if not self._has_gap:
                 self._has_gap = True
-                self._complain(f"The timeline has a gap: {e}")
+                self._warn(f"The timeline has a gap: {e}")
 
 
 def _entry(event: Event) -> Json | None:

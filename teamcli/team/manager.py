@@ -29,7 +29,7 @@ from teamcli.team.running_agents import RunningAgents
 from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
 from teamcli.team.terms import TERMS, TERMS_FIELD
-from teamcli.team.undelivered_mail import LeftMail
+from teamcli.team.undelivered_mail import UndeliveredMail
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 from teamcli.tools.base.context import SpawnRequest
@@ -50,7 +50,7 @@ class TeamParts(NamedTuple):
     roster: Roster
     agents: RunningAgents
     outbox: Outbox
-    left_mail: LeftMail
+    undelivered_mail: UndeliveredMail
     quiescence: Quiescence
     protocols: Protocols
     tasks: TeamTasks
@@ -72,7 +72,7 @@ class TeammateManager:
         self.tasks = parts.tasks
         self.checkouts = parts.checkouts
         self._open_merging = parts.open_merging
-        self._left_mail = parts.left_mail
+        self._undelivered_mail = parts.undelivered_mail
         self._file = parts.file
         self._placement = parts.placement
         self._factory = factory
@@ -101,7 +101,7 @@ class TeammateManager:
             known = self.roster.find(name)
             if known is None or known.status is Status.SHUTDOWN:
                 self._check_number()
-                where = self._hire(request, known, cancel)
+                where = self._spawn_new(request, known, cancel)
             elif known.name != name:
                 raise ToolError(f"name: '{name}' differs from '{known.name}' only in case; use that name or another")
             elif known.status is not Status.IDLE:
@@ -337,7 +337,7 @@ class TeammateManager:
             **{flag: getattr(request, flag) or getattr(planned, flag) for flag in ("plan", "worktree", "claims")},
         )
 
-    def _hire(self, request: SpawnRequest, earlier: Member | None, cancel: CancelScope | None) -> str:
+    def _spawn_new(self, request: SpawnRequest, earlier: Member | None, cancel: CancelScope | None) -> str:
         """A new member, or a new incarnation of one that was shut down. Returns where it works, if not here."""
         planned = self._file.find(request.name)
         host = self._placement.choose(request.host, planned.host if planned else "")
@@ -360,7 +360,7 @@ class TeammateManager:
             used=earlier.used if earlier else {},
         )
         if host:
-            return self._hire_elsewhere(request, member, earlier, cancel)
+            return self._spawn_elsewhere(request, member, earlier, cancel)
         where = self._factory.prepare(member, cancel)
         member = member._replace(unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
@@ -373,7 +373,7 @@ class TeammateManager:
         teammate.resume()
         return where
 
-    def _hire_elsewhere(
+    def _spawn_elsewhere(
         self, request: SpawnRequest, member: Member, earlier: Member | None, cancel: CancelScope | None
     ) -> str:
         """A host takes it as soon as it may. Its work waits in its inbox before that, and its branch at the remote."""
@@ -395,7 +395,7 @@ class TeammateManager:
         return f"{where} ({problem})" if problem else where
 
     def _start(self, teammate: Teammate) -> None:
-        self._left_mail.forget(teammate.name)
+        self._undelivered_mail.forget(teammate.name)
         self.agents.add(teammate)
         teammate.start()
 
@@ -427,7 +427,7 @@ class TeammateManager:
         if thread := self.agents.get(name):
             thread.mail_arrived()
         else:
-            self._left_mail.mail_arrived(name)
+            self._undelivered_mail.mail_arrived(name)
         self.quiescence.notify()
 
 

@@ -124,7 +124,7 @@ class FileBus:
         self._durable = durable
         self._on_quarantine = on_quarantine
         self._rotate_bytes = rotate_bytes
-        self._boxes: dict[str, _Box] = {}
+        self._boxes: dict[str, _FileInbox] = {}
         self._boxes_lock = threading.Lock()
         self._callbacks: list[Callable[[str], None]] = []
         self._watcher = Watcher(directory, poll_seconds, self._look, self._changed_outside, self._is_gone)
@@ -252,7 +252,7 @@ class FileBus:
         self._token = token
         return LineCodec(key_of(token, self._key))
 
-    def _box(self, name: str) -> _Box:
+    def _box(self, name: str) -> _FileInbox:
         """Raises: TeamError, for a name that could lead out of the directory."""
         box = self._boxes.get(name)
         if box is not None:
@@ -262,10 +262,10 @@ class FileBus:
         with self._boxes_lock:
             return self._boxes.setdefault(name, self._new_box(name))
 
-    def _new_box(self, name: str) -> _Box:
+    def _new_box(self, name: str) -> _FileInbox:
         inbox = Inbox(self._directory / f"{name}.jsonl", self._durable)
         bad = Quarantine(self._directory / f"{name}.bad.jsonl", self._durable, self._on_quarantine)
-        return _Box(inbox, bad, InboxState(self._directory / f"{name}.state.json"))
+        return _FileInbox(inbox, bad, InboxState(self._directory / f"{name}.state.json"))
 
     def _holds(self, path: Path, message: Message) -> bool:
         wanted = message.id.encode("utf-8", "replace")
@@ -306,14 +306,14 @@ class FileBus:
         except TeamcliError as e:  # one unusable inbox must not stop the watcher for all others
             logger.warning("a change in the inbox of %s could not be handled: %s", name, e)
 
-    def _notify(self, box: _Box, name: str) -> None:
+    def _notify(self, box: _FileInbox, name: str) -> None:
         if box.waiting:  # a thread that starts waiting now checks the inbox first
             box.wake_all()
         for callback in self._callbacks:
             callback(name)
 
 
-class _Box:
+class _FileInbox:
     """An inbox with its archive, its state and the threads that wait for it."""
 
     def __init__(self, inbox: Inbox, quarantine: Quarantine, state: InboxState) -> None:

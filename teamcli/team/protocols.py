@@ -21,7 +21,7 @@ from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.teammate import Teammate
-from teamcli.team.undelivered_mail import LeftMail
+from teamcli.team.undelivered_mail import UndeliveredMail
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 
@@ -46,7 +46,7 @@ class Protocols:
         roster: Roster,
         agents: RunningAgents,
         outbox: Outbox,
-        left_mail: LeftMail,
+        undelivered_mail: UndeliveredMail,
         quiescence: Quiescence,
         cancel: CancelScope,
         tasks: TaskReleasePort,
@@ -55,7 +55,7 @@ class Protocols:
         self._requests = roster.requests
         self._agents = agents
         self._outbox = outbox
-        self._left_mail = left_mail
+        self._undelivered_mail = undelivered_mail
         self._quiescence = quiescence
         self._cancel = cancel
         self._tasks = tasks
@@ -64,7 +64,7 @@ class Protocols:
     def open_requests(self) -> list[str]:
         """The open requests, in words."""
         words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
-        return [f"{words[r.kind].format(r.teammate)} ({r.id})" for r in self._requests.standing()]
+        return [f"{words[r.kind].format(r.teammate)} ({r.id})" for r in self._requests.all_open()]
 
     def restore(self) -> None:
         """At the start: carry out what was approved before a crash, and watch the deadlines of what is open."""
@@ -73,7 +73,7 @@ class Protocols:
             if is_approved and (teammate := self._asked(request)):
                 teammate.leave()
         self._expire()
-        for request in self._requests.standing(kind=Kind.SHUTDOWN):
+        for request in self._requests.all_open(kind=Kind.SHUTDOWN):
             self._watch(request)
 
     def join(self, deadline: float) -> None:
@@ -153,7 +153,7 @@ class Protocols:
 
     def turn_done(self, teammate: Teammate) -> None:
         """A turn has ended normally: a request that its model has not answered counts as approved."""
-        for request in self._requests.standing(teammate.name, Kind.SHUTDOWN):
+        for request in self._requests.all_open(teammate.name, Kind.SHUTDOWN):
             try:
                 self.answer_shutdown(teammate.name, request.id, True, SILENT)
             except TeamError:  # it has expired, or another request has replaced it
@@ -171,7 +171,7 @@ class Protocols:
         if (teammate := self._agents.remove(name)) is None:  # another thread was faster
             return 0, ""
         # Mail goes back before the roster changes: if the program is killed in between, the next start repeats both.
-        returned = self._left_mail.watch(name, teammate.mailbox)
+        returned = self._undelivered_mail.watch(name, teammate.mailbox)
         self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         self._tasks.left(name)
         left = teammate.dismiss()
@@ -182,7 +182,7 @@ class Protocols:
         """None if the user repeats a request."""
         if asker != USER:
             return self._requests.open_shutdown(member.name, member.incarnation, asker, reason)
-        replaced = [each for each in self._requests.standing(member.name, Kind.SHUTDOWN) if each.asker == LEAD]
+        replaced = [each for each in self._requests.all_open(member.name, Kind.SHUTDOWN) if each.asker == LEAD]
         request = self._requests.insist(member.name, member.incarnation, reason)
         for each in replaced:
             text = f"the user has asked {member.name} to shut down; your request ({each.id}) is void"

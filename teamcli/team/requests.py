@@ -117,7 +117,7 @@ class Requests:
         """Every open request and the last closed ones, oldest first."""
         return tuple(self._all.values())
 
-    def standing(self, teammate: str = "", kind: Kind | None = None) -> tuple[Request, ...]:
+    def all_open(self, teammate: str = "", kind: Kind | None = None) -> tuple[Request, ...]:
         """The open ones; of one teammate, or of one kind."""
         return tuple(
             request
@@ -130,12 +130,12 @@ class Requests:
         try:
             return self._all[request_id]
         except KeyError:
-            raise TeamError(f"there is no request {request_id!r:.80}; {self._which_stand()}") from None
+            raise TeamError(f"there is no request {request_id!r:.80}; {self._list_open()}") from None
 
     def load(self, requests: Iterable[Request]) -> None:
         """Replace all requests. For the roster, inside its lock."""
         self._all = {request.id: request for request in requests}
-        self._due = {request.id: self._due.get(request.id, self._due_at(request)) for request in self.standing()}
+        self._due = {request.id: self._due.get(request.id, self._due_at(request)) for request in self.all_open()}
 
     def _due_at(self, request: Request) -> float:
         """From what an earlier run wrote. Its clock may have been wrong, so no request waits longer than usual."""
@@ -148,7 +148,7 @@ class Requests:
         if asker not in IN_CHARGE:
             raise TeamError(f"only the lead or the user may ask for a shutdown, not '{asker}'")
         with self._change():
-            for other in self.standing(teammate, Kind.SHUTDOWN):
+            for other in self.all_open(teammate, Kind.SHUTDOWN):
                 raise TeamError(f"'{teammate}' has already been asked to shut down ({other.id}); wait for the answer")
             return self._open_shutdown(teammate, incarnation, asker, reason)
 
@@ -162,7 +162,7 @@ class Requests:
             earlier = [each for each in self.all() if each.concerns(teammate) and each.kind is Kind.SHUTDOWN]
             if any(each.asker == USER and each.incarnation == incarnation for each in earlier):
                 return None
-            self._close(self.standing(teammate, Kind.SHUTDOWN), State.VOID)
+            self._close(self.all_open(teammate, Kind.SHUTDOWN), State.VOID)
             return self._open_shutdown(teammate, incarnation, USER, reason)
 
     def _open_shutdown(self, teammate: str, incarnation: int, asker: str, reason: str) -> Request:
@@ -179,7 +179,7 @@ class Requests:
         Raises: StateError
         """
         with self._change():
-            self._close(self.standing(teammate, Kind.PLAN), State.VOID)
+            self._close(self.all_open(teammate, Kind.PLAN), State.VOID)
             return self._put(Request(_new_id(), Kind.PLAN, teammate, incarnation, teammate, self._clock(), text=plan))
 
     def answer(
@@ -224,7 +224,7 @@ class Requests:
 
     def void_here(self, teammate: str, kind: Kind | None = None) -> list[Request]:
         """The same inside a change that the roster makes; for all requests, or those of one kind."""
-        return self._close(self.standing(teammate, kind), State.VOID)
+        return self._close(self.all_open(teammate, kind), State.VOID)
 
     def drop_here(self, teammate: str) -> None:
         """For the roster: forget all requests about a name that may be used again for another teammate."""
@@ -242,9 +242,9 @@ class Requests:
         self._all = table
         return request
 
-    def _which_stand(self) -> str:
-        standing = [f"{request.id} ({request.kind}, {request.teammate})" for request in self.standing()]
-        return f"open are: {', '.join(standing)}" if standing else "none is open"
+    def _list_open(self) -> str:
+        requests = [f"{request.id} ({request.kind}, {request.teammate})" for request in self.all_open()]
+        return f"open requests: {', '.join(requests)}" if requests else "none is open"
 
 
 def _new_id() -> str:

@@ -304,7 +304,7 @@ class Roster:
         return member._replace(status=to, **{**usual, **fields})
 
     def _waits_for(self, name: str) -> str:
-        return PLAN_REVIEW if self.requests.standing(name, Kind.PLAN) else ""
+        return PLAN_REVIEW if self.requests.all_open(name, Kind.PLAN) else ""
 
     def _rebuilt(self, name: str, transcripts: Path) -> Member:
         earlier = sum(

@@ -17,7 +17,7 @@ SHOWN_CHARACTERS = 300
 """Of a message that is returned. The whole text is in the inbox."""
 
 
-class LeftMail:
+class UndeliveredMail:
     """Returns what no model has seen.
 
     A message may also arrive just after its recipient has left: the inbox is watched until the name is used again.

@@ -94,7 +94,7 @@ class Checkouts:
                 del self._ready[each]
             hosts = [self._hosts[each] for each in first if each in self._hosts]
         for host in hosts:
-            host.rest()
+            host.end_processes()
 
     def close(self, member: str) -> None:
         """End the commands of a member."""

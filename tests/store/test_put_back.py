@@ -188,7 +188,7 @@ def test_a_request_that_was_answered_is_not_open_again(roster: Start, remembers:
     here.review_plan(request.id, "lead", approve=False)
     intruder.put_back("request", ("team", "id"), old)
     here.refresh()
-    assert here.requests.standing() == ()
+    assert here.requests.all_open() == ()
 
 
 @pytest.mark.parametrize("version", [0, 7, 2**62, 2**63 - 1])

@@ -33,12 +33,12 @@ def requests(clock: Clock) -> Requests:
 def test_a_shutdown_request_is_approved_by_the_teammate_it_addresses(requests: Requests) -> None:
     request = requests.open_shutdown("alice", 1, "lead", "done here")
     assert re.fullmatch(r"req-[0-9a-f]{8}", request.id)
-    assert requests.standing("ALICE", Kind.SHUTDOWN) == (request,)
+    assert requests.all_open("ALICE", Kind.SHUTDOWN) == (request,)
 
     answered = requests.answer(request.id, "alice", True, "bye", incarnation=1)
 
     assert (answered.state, answered.answered_by, answered.feedback) == (State.APPROVED, "alice", "bye")
-    assert requests.standing() == ()
+    assert requests.all_open() == ()
     assert requests.get(request.id) == answered
 
 
@@ -59,7 +59,7 @@ def test_nobody_else_answers_a_shutdown_request(requests: Requests, forger: str)
     request = requests.open_shutdown("alice", 1, "lead")
     with pytest.raises(TeamError, match="is addressed to 'alice'"):
         requests.answer(request.id, forger, True, incarnation=1)
-    assert requests.standing() == (request,)
+    assert requests.all_open() == (request,)
 
 
 @pytest.mark.parametrize("incarnation", [1, 3, None])
@@ -67,7 +67,7 @@ def test_another_incarnation_does_not_answer_a_shutdown_request(requests: Reques
     request = requests.open_shutdown("alice", 2, "lead")
     with pytest.raises(TeamError, match="another incarnation"):
         requests.answer(request.id, "alice", True, incarnation=incarnation)
-    assert requests.standing() == (request,)
+    assert requests.all_open() == (request,)
 
 
 def test_a_second_shutdown_request_is_refused_while_one_is_open(requests: Requests) -> None:
@@ -93,7 +93,7 @@ def test_no_teammate_reviews_a_plan_not_even_its_own(requests: Requests, forger:
     request = requests.open_plan("alice", 1, "plan")
     with pytest.raises(TeamError, match="only the lead or the user may review"):
         requests.answer(request.id, forger, True, incarnation=1)
-    assert requests.standing() == (request,)
+    assert requests.all_open() == (request,)
 
 
 def test_the_first_answer_counts_and_a_replay_is_answered_with_that(requests: Requests) -> None:
@@ -136,7 +136,7 @@ def test_a_new_plan_voids_the_one_that_waited(requests: Requests) -> None:
     other = requests.open_plan("bob", 1, "bob's")
     old = requests.open_plan("alice", 1, "old")
     new = requests.open_plan("Alice", 1, "new")
-    assert requests.standing(kind=Kind.PLAN) == (other, new)
+    assert requests.all_open(kind=Kind.PLAN) == (other, new)
     with pytest.raises(TeamError, match=r"void.*newer plan"):
         requests.answer(old.id, "lead", True)
     requests.answer(new.id, "lead", True)
@@ -146,7 +146,7 @@ def test_an_unknown_request_is_answered_with_those_that_stand(requests: Requests
     with pytest.raises(TeamError, match=r"there is no request 'req-0'; none is open"):
         requests.answer("req-0", "lead", True)
     plan = requests.open_plan("alice", 1, "plan")
-    with pytest.raises(TeamError, match=rf"open are: {plan.id} \(plan, alice\)"):
+    with pytest.raises(TeamError, match=rf"open requests: {plan.id} \(plan, alice\)"):
         requests.get("req-0")
 
 
@@ -161,7 +161,7 @@ def test_a_shutdown_request_lapses_at_its_deadline_and_is_reported_once(requests
     assert [lapsed.id for lapsed in requests.expire()] == [request.id]
     assert requests.expire() == []
     assert requests.get(request.id).state is State.LAPSED
-    assert requests.standing() == (plan,)
+    assert requests.all_open() == (plan,)
     with pytest.raises(TeamError, match="has lapsed"):
         requests.answer(request.id, "alice", True, incarnation=1)
 
@@ -199,7 +199,7 @@ def test_the_user_overtakes_the_lead_and_a_repeat_is_known_as_one(requests: Requ
     of_lead = requests.open_shutdown("alice", 1, "lead")
     of_user = requests.insist("alice", 1)
     assert of_user is not None
-    assert requests.standing() == (of_user,)
+    assert requests.all_open() == (of_user,)
     assert requests.get(of_lead.id).state is State.VOID
     assert requests.insist("ALICE", 1) is None
 
@@ -225,7 +225,7 @@ def test_void_closes_what_is_open_for_one_teammate_only(requests: Requests) -> N
     plan = requests.open_plan("alice", 1, "plan")
     other = requests.open_plan("bob", 1, "plan")
     assert {request.id for request in requests.void("ALICE")} == {shutdown.id, plan.id}
-    assert requests.standing() == (other,)
+    assert requests.all_open() == (other,)
     for request, by in ((shutdown, "alice"), (plan, "lead")):
         with pytest.raises(TeamError, match="is void"):
             requests.answer(request.id, by, True, incarnation=1)
@@ -237,7 +237,7 @@ def test_the_last_closed_requests_are_remembered_and_open_ones_always(requests: 
     for number in range(CLOSED_KEPT + 5):
         ids.append(requests.open_plan("alice", 1, str(number)).id)
         requests.answer(ids[-1], "lead", True)
-    assert requests.standing() == (first,)
+    assert requests.all_open() == (first,)
     assert {request.id for request in requests.all()} == {first.id, *ids[5:]}
 
 

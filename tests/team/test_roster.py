@@ -459,7 +459,7 @@ def test_a_shutdown_request_is_not_answered_as_a_plan(roster: Roster) -> None:
     for by in ("lead", "alice"):
         with pytest.raises(TeamError):
             roster.review_plan(request.id, by, True)
-    assert roster.requests.standing() == (request,)
+    assert roster.requests.all_open() == (request,)
     assert not roster.get("alice").plan_approved
 
 
@@ -474,7 +474,7 @@ def test_shutdown_and_respawn_void_all_open_requests(roster: Roster, path: Path,
         late = roster.requests.open_plan("alice", 1, "from a thread that did not know")
         roster.reincarnate(Member("alice", "coder"))
         assert roster.requests.get(late.id).state is State.VOID
-    assert roster.requests.standing() == (other,)
+    assert roster.requests.all_open() == (other,)
     assert {request.id: request.state for request in read_team(path).requests}[plan.id] is State.VOID
     with pytest.raises(TeamError, match="is void"):
         roster.review_plan(plan.id, "lead", True)

@@ -51,7 +51,7 @@ class PostgresBus:
         self._directory = directory
         self._durable = durable
         self._on_quarantine = on_quarantine
-        self._boxes: dict[str, _Box] = {}
+        self._boxes: dict[str, _RowInbox] = {}
         self._boxes_lock = threading.Lock()
         self._asking = threading.Lock()
         self._callbacks: list[Callable[[str], None]] = []
@@ -296,13 +296,13 @@ class PostgresBus:
                 for name, (box, number) in boxes.items():
                     box.looked(number, tails.get(name, 0))
 
-    def _box(self, name: str) -> _Box:
+    def _box(self, name: str) -> _RowInbox:
         box = self._boxes.get(name)
         if box is not None:
             return box
         path = self._directory / f"{name.replace('/', '.')}.bad.jsonl"
         with self._boxes_lock:
-            return self._boxes.setdefault(name, _Box(Quarantine(path, self._durable, self._on_quarantine)))
+            return self._boxes.setdefault(name, _RowInbox(Quarantine(path, self._durable, self._on_quarantine)))
 
 
 def _check_address(name: str) -> None:
@@ -321,7 +321,7 @@ class _RowIds(LineIds):
         return message_id("bad", *self._parts, line.decode("latin-1"), str(offset))
 
 
-class _Box:
+class _RowInbox:
     """What is known about an inbox, and the threads that wait for it."""
 
     def __init__(self, quarantine: Quarantine) -> None:

@@ -189,7 +189,7 @@ class SentQuestions:
 
 
 @dataclass(eq=False)
-class _Shown:
+class _ShownQuestion:
     """A question of another host, at the prompt."""
 
     subject: str
@@ -217,7 +217,7 @@ class ReceivedQuestions:
         self._ask = ask
         self._ask_for_server = ask_for_server
         self._report = report
-        self._open: dict[str, _Shown] = {}
+        self._open: dict[str, _ShownQuestion] = {}
         self._lock = threading.Lock()
 
     def changed(self, id: str = "") -> None:
@@ -253,16 +253,16 @@ class ReceivedQuestions:
             elicitation, scope = Elicitation(**asked), CancelScope()
             about = one_line(elicitation.message, _SHOWN_CHARACTERS)
             subject = f"The question of MCP server {elicitation.server} ({about})"
-            shown = _Shown(subject, "", partial(scope.cancel, "withdrawn"))
+            shown = _ShownQuestion(subject, "", partial(scope.cancel, "withdrawn"))
             self._wait(id, shown, partial(self._server_answer, elicitation, scope))
             return
         question = _read_question(doc)
         subject = f"{question.agent}'s question ({one_line(question.display.title, _SHOWN_CHARACTERS)})"
-        shown = _Shown(subject, question.agent, partial(question.answer, Answer(Consent.CHANGED)))
+        shown = _ShownQuestion(subject, question.agent, partial(question.answer, Answer(Consent.CHANGED)))
         self._wait(id, shown, partial(_given_answer, question))
         self._ask(question)
 
-    def _wait(self, id: str, shown: _Shown, answer: Callable[[], str | None]) -> None:
+    def _wait(self, id: str, shown: _ShownQuestion, answer: Callable[[], str | None]) -> None:
         self._open[id] = shown
         threading.Thread(target=self._forward, args=(id, shown, answer), name=f"question {id}", daemon=True).start()
 
@@ -273,7 +273,7 @@ class ReceivedQuestions:
             return None
         return json.dumps({"action": given.action, "content": dict(given.content)})
 
-    def _forward(self, id: str, shown: _Shown, wait_for_answer: Callable[[], str | None]) -> None:
+    def _forward(self, id: str, shown: _ShownQuestion, wait_for_answer: Callable[[], str | None]) -> None:
         """Until the question is closed: only then is it known whether the answer was taken."""
         answer = wait_for_answer()
         try:

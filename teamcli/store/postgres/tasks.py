@@ -52,7 +52,7 @@ _MOST_ATTEMPTS = 3
 _NO_FILE = (0, 0, 0, 0)
 
 
-class _Known(NamedTuple):
+class _KnownTask(NamedTuple):
     """A row as this process knows it."""
 
     version: int
@@ -81,7 +81,7 @@ class TaskRows(TaskStorage):
         self._fence = fence
         super().__init__(warn)
         self._reported: set[int] = set()
-        self._rows: dict[int, _Known] = {}
+        self._rows: dict[int, _KnownTask] = {}
         self._free: set[int] = set()
         self._last_change = -1
         """The last one that this process has read."""
@@ -90,7 +90,7 @@ class TaskRows(TaskStorage):
         self._cursor: Cursor[Any] | None = None
         self._change = 0
         self._last_id = self._locked_id = 0
-        self._written: dict[int, _Known] = {}
+        self._written: dict[int, _KnownTask] = {}
 
     def __getitem__(self, id: int) -> Task:
         with self.held():
@@ -196,7 +196,7 @@ class TaskRows(TaskStorage):
             if self._is_newer(self._cursor, task.id, version):
                 raise _Behind
             self._cursor.execute(_STORE, {**values, "is_sure": True})
-        self._written[task.id] = _Known(version, doc, stored)
+        self._written[task.id] = _KnownTask(version, doc, stored)
 
     def _is_newer(self, cursor: Cursor[Any], id: int, version: int) -> bool:
         _, there, _, doc, sig = cursor.execute(_ROW, (self._team.id, id)).fetchone() or (id, 0, 0, "", "")
@@ -252,7 +252,7 @@ class TaskRows(TaskStorage):
             except Damaged as e:
                 self._report(id, f"the row of task {id} in the database does not count ({e})")
             else:
-                self._put(id, _Known(version, doc, stored))
+                self._put(id, _KnownTask(version, doc, stored))
 
     def _checked(self, id: int, version: int, doc: str | None, sig: str | None) -> StoredTask:
         """Raises: Damaged"""
@@ -269,7 +269,7 @@ class TaskRows(TaskStorage):
             self._reported.add(id)
             self._to_report.append(problem)
 
-    def _put(self, id: int, known: _Known) -> None:
+    def _put(self, id: int, known: _KnownTask) -> None:
         self._rows[id] = known
         (self._free.add if known.stored.task.is_free else self._free.discard)(id)
 

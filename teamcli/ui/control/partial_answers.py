@@ -14,7 +14,7 @@ class PartialAnswers:
     """What has arrived of each agent's answer, as events of the API."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Answer] = {}
+        self._open: dict[str, _PartialAnswer] = {}
 
     def __call__(self, event: events.Event) -> list[Json]:
         """What an event means, for output in our own words."""
@@ -51,14 +51,14 @@ class PartialAnswers:
         answer = self._open.pop(agent, None)
         return [*answer.close(), *shapes.message_end(stop_reason, usage)] if answer else []
 
-    def _begin(self, agent: str) -> tuple[list[Json], _Answer]:
+    def _begin(self, agent: str) -> tuple[list[Json], _PartialAnswer]:
         if agent in self._open:
             return [], self._open[agent]
-        answer = self._open[agent] = _Answer()
+        answer = self._open[agent] = _PartialAnswer()
         return [shapes.message_start(answer.id, "")], answer
 
 
-class _Answer:
+class _PartialAnswer:
     def __init__(self) -> None:
         self.id = f"msg_{shapes.new_id()}"
         self.index = -1

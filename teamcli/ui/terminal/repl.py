@@ -94,7 +94,7 @@ class Terminal(Repl):
         self._renderer = RenderThread(views, self._status.board, page, self._prompt.redraw, self._on_event)
         self._view = ViewSwitch(session, self._renderer, self._prompt.turn)
         questions.subscribe(self._on_question)
-        for request in session.team.roster.requests.standing(kind=Kind.PLAN):
+        for request in session.team.roster.requests.all_open(kind=Kind.PLAN):
             self._ask_about_plan(request.id)
 
     def _plain_prompt(self, page: AroundThePrompt) -> PlainPrompt:
@@ -375,7 +375,7 @@ class Terminal(Repl):
         requests = self._session.team.roster.requests
 
         def still_open(id: str) -> bool:
-            return any(request.id == id for request in requests.standing(kind=Kind.PLAN))
+            return any(request.id == id for request in requests.all_open(kind=Kind.PLAN))
 
         if still_open(request_id):
             review = partial(self._session.team.protocols.review_plan, "user")

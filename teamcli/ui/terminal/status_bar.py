@@ -12,7 +12,7 @@ from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import LEAD, Message, shown_sender
 from teamcli.team.roster import Member, Status
 from teamcli.ui.render.style import AgentColors, Line
-from teamcli.ui.terminal.background_look import BackgroundLook
+from teamcli.ui.terminal.background_read import BackgroundRead
 from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, CurrentWork, SessionMeter, StatusBoard, meter_line
 from teamcli.ui.terminal.status_area import Moment, agent_lines
@@ -41,7 +41,7 @@ class StatusBar:
         self._session = session
         self._colors = colors
         self._unread: tuple[Message, ...] = ()
-        self._mail = BackgroundLook(self._look_at_mail, redraw)
+        self._mail = BackgroundRead(self._look_at_mail, redraw)
         self._context: tuple[float | None, int] = (None, 0)
         """The share of its window that the lead's conversation fills, and its tokens."""
 

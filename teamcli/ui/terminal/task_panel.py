@@ -15,7 +15,7 @@ from teamcli.tasks.board import Task, TaskStatus
 from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Line
-from teamcli.ui.terminal.background_look import BackgroundLook
+from teamcli.ui.terminal.background_read import BackgroundRead
 from teamcli.ui.terminal.fragments import clipped, width_of
 
 MOST_LINES = 10
@@ -42,18 +42,18 @@ class _Drawn(NamedTuple):
 class TaskPanel:
     def __init__(self, session: Session, redraw: Callable[[], None]) -> None:
         self._session = session
-        self._look = BackgroundLook(self._update, redraw)
+        self._reading = BackgroundRead(self._update, redraw)
         self._is_shown = False
         self._drawn = _Drawn([])
 
     def toggle(self) -> None:
         self._is_shown = not self._is_shown
-        self._look.again()
+        self._reading.again()
 
     def note(self, event: Event) -> None:
         """Keep it current. Each drawing would be too often to read the board."""
         if self._is_shown and isinstance(event, events.TaskChanged | events.StatusChanged):
-            self._look.again()
+            self._reading.again()
 
     def lines(self, width: int, room: int = MOST_LINES) -> list[Line]:
         """In at most `room` lines, but never fewer than a title, a task, and how many more there are."""
