@@ -226,13 +226,7 @@ def assemble(
     register_secrets(secret_values(os.environ, settings.hidden_variables))
     host = open_host(settings, choices.workspace, project, owns_process=owns_process, warn=warn)
     resources.callback(host.close)
-    timeline = Timeline(engine.open_timeline(), warn, engine.timeline_seconds)
-    resources.callback(timeline.close)
-    events.subscribe(timeline)
-    watching = Watching(events, dir)
-    events.subscribe(watching, *Watching.KINDS)
-    events.subscribe(record.denials.append, PermissionDenied)
-    events.subscribe(record.limits.append, LimitHit)
+    watching = _record_events(events, state, record, warn, resources)
     users_host = plain_host(settings, host.programs, owns_process)
     resources.callback(users_host.close)
 
@@ -269,43 +263,64 @@ def assemble(
     mcp = _open_mcp(options, choices, state, notes, ask_for_server, users_host, warn)
     resources.callback(mcp.close)
     runtime = Runtime(
-        choices,
-        options,
-        project,
-        dir,
-        engine,
-        events,
-        roster,
-        bus,
-        board,
-        host,
-        JobList(),
-        live_policy,
-        budgets,
-        ask,
-        hooks,
-        record.changes,
-        watching,
-        cancel,
-        mcp,
-        prelude,
+        choices=choices,
+        options=options,
+        project=project,
+        state=dir,
+        engine=engine,
+        events=events,
+        roster=roster,
+        bus=bus,
+        board=board,
+        host=host,
+        jobs=JobList(),
+        live_policy=live_policy,
+        budgets=budgets,
+        ask=ask,
+        hooks=hooks,
+        changes=record.changes,
+        watching=watching,
+        cancel=cancel,
+        mcp=mcp,
+        prelude=prelude,
     )
     factory = AgentFactory(runtime, briefing, owns_process)
     events.subscribe(partial(_get_ready, factory), CallStarted)
     team_file = _bring_up(runtime, factory, notes)
     parts = _team_parts(runtime, agents, factory, team_file)
     team = TeammateManager(parts, factory, settings.limits.teammates)
-    events.subscribe_first(partial(_count, roster, budgets), Answered, TurnEnded)  # it writes to the database
-    parent_of = factory.subagents.parent_of
-    stall_detector = StallDetector(roster, events, cancel, settings.stuck_after_seconds, whose=parent_of)
-    events.subscribe(stall_detector)
-    resources.callback(stall_detector.join, LEAVING_SECONDS)
+    _follow_agents(runtime, factory, resources)
     resources.callback(factory.close)
     return Assembly(runtime, factory, agents, team, users_host, record)
 
 
+def _record_events(
+    events: EventBus, state: OpenState, record: RunRecord, warn: Callable[[str], None], resources: ExitStack
+) -> Watching:
+    """Connect what keeps the events: the timeline, watchers, and the record of the run."""
+    timeline = Timeline(state.engine.open_timeline(), warn, state.engine.timeline_seconds)
+    resources.callback(timeline.close)
+    events.subscribe(timeline)
+    watching = Watching(events, state.dir)
+    events.subscribe(watching, *Watching.KINDS)
+    events.subscribe(record.denials.append, PermissionDenied)
+    events.subscribe(record.limits.append, LimitHit)
+    return watching
+
+
+def _follow_agents(runtime: Runtime, factory: AgentFactory, resources: ExitStack) -> None:
+    """Count what agents use, and notice members that are stuck."""
+    events, roster = runtime.events, runtime.roster
+    # First, because it writes to the database.
+    events.subscribe_first(partial(_count, roster, runtime.budgets), Answered, TurnEnded)
+    patience_seconds, parent_of = runtime.choices.settings.stuck_after_seconds, factory.subagents.parent_of
+    stall_detector = StallDetector(roster, events, runtime.cancel, patience_seconds, whose=parent_of)
+    events.subscribe(stall_detector)
+    resources.callback(stall_detector.join, LEAVING_SECONDS)
+
+
 def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> ProjectTeamFile:
-    """Let the members of the team file join that are missing.
+    """Add members of the team file that are missing.
 
     Raises: ConfigError
     """
@@ -332,17 +347,17 @@ def _team_parts(
     placement = runtime.engine.placement(roster, runtime.bus)
     merging = partial(open_merging, runtime, agents, outbox, factory.places)
     return TeamParts(
-        roster,
-        agents,
-        outbox,
-        undelivered_mail,
-        quiescence,
-        protocols,
-        tasks,
-        team_file,
-        factory.places,
-        placement,
-        merging,
+        roster=roster,
+        agents=agents,
+        outbox=outbox,
+        undelivered_mail=undelivered_mail,
+        quiescence=quiescence,
+        protocols=protocols,
+        tasks=tasks,
+        file=team_file,
+        checkouts=factory.places,
+        placement=placement,
+        open_merging=merging,
     )
 
 
