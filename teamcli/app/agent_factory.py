@@ -15,9 +15,7 @@ from teamcli.agent.hooks import STOP, TEAMMATE_IDLE
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
 from teamcli.agent.outside_tools import is_outside
-from teamcli.agent.prompt import (
-    environment_facts,
-)
+from teamcli.agent.prompt import environment_facts
 from teamcli.app.agent_tools import AgentTools
 from teamcli.app.briefing import Briefing, identity
 from teamcli.app.command_reports import report_end

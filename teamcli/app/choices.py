@@ -22,10 +22,7 @@ from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, cost, meant_model
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.session.session import (
-    EMBEDDED,
-    OWN_MODEL,
-)
+from teamcli.session.session import EMBEDDED, OWN_MODEL
 from teamcli.tools.catalog import ALL_TOOLS, ToolDefinition
 from teamcli.workspace.bounds import Workspace
 

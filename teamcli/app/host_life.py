@@ -116,7 +116,7 @@ class HostLife:
             self._on_look()
 
     def _leave_soon(self) -> None:
-        """Leaving must not wait for a database that is away; each of the other threads may be waiting for it."""
+        """Leaving must not wait for a database that does not answer; any of the other threads may wait for it."""
         self._cancel.wait()
         self._stop_waiting(PATIENCE_SECONDS, time.monotonic() + LEAVING_SECONDS)
 

@@ -102,7 +102,7 @@ class StoreEngine:
         """Notified when another host has changed the roster."""
 
     def _leave(self) -> None:
-        # Without a session, nobody else ends the wait for a database that is away.
+        # Without a session, nobody else ends the wait for a database that cannot be reached.
         timer = threading.Timer(LEAVING_SECONDS, self.scope.cancel, ("teamcli is exiting",))
         timer.daemon = True
         timer.start()

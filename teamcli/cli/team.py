@@ -305,8 +305,8 @@ class TeamSnapshot:
 
 @contextmanager
 def open_snapshot(store: str | None, name: str, follows: bool = False) -> Iterator[TeamSnapshot]:
-    """The team of this directory; if a store is configured, the one in that database. With `follows`, it waits for a
-    database that is away.
+    """The team of this directory; if a store is configured, the one in that database. With `follows`, it waits until
+    the database can be reached.
 
     Raises: UsageError, ConfigError
     """

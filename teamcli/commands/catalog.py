@@ -85,7 +85,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     display.expand,
     display.verbose,
 )
-"""The built-in commands, in the order of `/help` and the README. Add a new one here."""
+"""The built-in commands, in the order of `/help`. Add a new one here."""
 
 _BUILT_IN = {name: each for each in COMMANDS for name in (each.name, *each.aliases)}
 

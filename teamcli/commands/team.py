@@ -152,7 +152,7 @@ def discard(session: Session, arguments: str) -> CommandResult:
     """Delete a teammate's checkout and branch; asks first.
 
     Everything that is not merged is lost. A teammate that is idle is shut down first; a working one keeps both.
-    Where nobody can be asked, /discard NAME yes does it.
+    If nobody can be asked, use /discard NAME yes.
     """
     wanted, sure = _split(session, arguments)
     checkouts = session.team.checkouts.open()

@@ -89,7 +89,7 @@ class Quiescence:
 
     def wait_until_stopped(self, timeout_seconds: float) -> bool:
         """After the program's scope was cancelled: wait until nobody in this process works. Members on other hosts
-        continue, and nothing here asks the database, which may be away."""
+        continue, and nothing here asks the database, which may not answer."""
         return self._wait_until(self._are_none_in_turn, CancelScope(), timeout_seconds)
 
     def wait_for_busy(self, cancel: CancelScope) -> None:
@@ -136,7 +136,7 @@ class Quiescence:
                 while True:
                     seen = self._changes
                     cancel.check()
-                    # Without the lock, which those need who end the wait: the inbox may be in a database that is away.
+                    # Without the lock, which those need who end the wait: the database of the inbox may not answer.
                     if output := as_output(self._mailbox(agent).take()):
                         return output
                     with self._changed:

@@ -46,8 +46,8 @@ class RosterStore(Protocol):
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
         """Write what has changed since `before`, which was loaded or saved here. Returns what is there now: this and
-        what others have changed meanwhile. Where they have decided otherwise, that counts. If it is about one of `must`
-        (members by their names without regard to case, requests by their ids), nothing is written.
+        what others changed. If they decided otherwise, theirs counts. If it is about one of `must` (members by their
+        names without regard to case, requests by their ids), nothing is written.
 
         Raises: StateError; TeamError, if others have decided otherwise about one of `must`
         """

@@ -26,10 +26,10 @@ from teamcli.team.terms import terms_in
 from teamcli.team.wake_rules import WOKEN, WakeRules
 from teamcli.workspace.bounds import Workspace
 
-STOPPING_SECONDS = 1.0
-"""How long the end of a turn waits for a look at the inbox."""
 logger = logging.getLogger(__name__)
 
+STOPPING_SECONDS = 1.0
+"""How long the end of a turn waits for a look at the inbox."""
 REPORTING_SECONDS = 5.0
 """How long others wait for a teammate to finish reporting. It writes two lines; a disk may hang."""
 HANDED_OVER = "handed over to another host"
@@ -145,8 +145,8 @@ class Teammate(AgentThread):
 
     @contextmanager
     def _stopped_in_time(self, reason: str) -> Iterator[None]:
-        """What the block reads first decides which mail may wake it again. But if the database is away, what the turn
-        runs must not go on until it is back."""
+        """What the block reads first decides which mail may wake it again. But while the database cannot be reached,
+        what the turn runs must not continue."""
         timer = threading.Timer(STOPPING_SECONDS, self._stop, (self._turn, reason))
         timer.daemon = True
         timer.start()
@@ -181,7 +181,7 @@ class Teammate(AgentThread):
     def hand_over(self, at_once: bool = False) -> None:
         """Another host continues its work: end the thread at its next step, or at once. Nothing is recorded or
         reported, so that the other host finds the work as it was."""
-        # Without the lock, which may be held while mail is read from a database that is away.
+        # Without the lock, which may be held while mail is read from a database that cannot be reached.
         self._is_handed_over = True
         if at_once or self._turn is None:
             self.scope.cancel(HANDED_OVER)

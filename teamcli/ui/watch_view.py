@@ -27,7 +27,7 @@ class WatchView(Protocol):
         """A remark of the program itself."""
 
     def finish(self) -> None:
-        """What is incomplete stays so: print it."""
+        """Print what is incomplete."""
 
 
 def question(event: events.PermissionAsked) -> str:
@@ -50,7 +50,7 @@ class TerminalWatchView:
             self._renderer.set_verbose(True)
         self._tail: list[Line] = []
         self._running: dict[str, str] = {}
-        """What the titles of running calls are, by id."""
+        """Titles of running calls, by id."""
 
     def show(self, shown: Iterable[Event]) -> None:
         self._put("".join(map(self._text, shown)))

@@ -133,7 +133,7 @@ class Checkouts:
         if checkout.exists:
             return f"in {checkout.shown}, which was there already, on {checkout.branch}"
         self.repair(checkout.member, cancel)
-        return f"in {checkout.shown}, made again, on {checkout.branch}"
+        return f"in {checkout.shown}, recreated, on {checkout.branch}"
 
     def follow(self, member: str, commit: str, keeps: bool, cancel: CancelScope | None = None) -> str:
         """Bring a member's checkout to a commit of its branch that another host has pushed. If it `keeps` what is only
@@ -161,7 +161,7 @@ class Checkouts:
         kept = _move_aside(checkout)
         self._take(checkout, notes, commit)
         self._make(checkout, Main.read(self.main), notes._replace(tip=commit), cancel or CancelScope())
-        said = f"in {checkout.shown}, made again from what was pushed, on {checkout.branch}"
+        said = f"in {checkout.shown}, recreated from what was pushed, on {checkout.branch}"
         return f"{said}; what was here before is in {kept}" if kept else said
 
     def commit_all(self, member: str) -> None:
@@ -213,9 +213,7 @@ class Checkouts:
         main = Main.read(self.main)
         start = self.main.commit(checkout.ref) or main.head
         self._make(checkout, main, notes._replace(tip=start), cancel or CancelScope())
-        return (
-            f"{checkout.shown} was deleted. It was made again from {checkout.branch}; what was not committed is lost."
-        )
+        return f"{checkout.shown} was deleted. It was recreated from {checkout.branch}; what was not committed is lost."
 
     def _check_free(self, checkout: Checkout) -> None:
         """Raises: ToolError"""
@@ -223,11 +221,13 @@ class Checkouts:
         if same := next((name for name in other if name.casefold() == checkout.member.casefold()), None):
             raise ToolError(f"there is a checkout of '{same}', which differs only in case; use another name")
         if os.path.lexists(checkout.path):
-            raise ToolError(f"{checkout.shown} is in the way: teamcli has not made it; move or delete it")
+            raise ToolError(f"{checkout.shown} is in the way, and teamcli did not create it; move or delete it")
         taken = self.main.text("for-each-ref", "--format=%(refname:short)", "refs/heads/team")
         for branch in taken.splitlines():
             if branch == "team" or f"{branch}/".casefold().startswith(f"{checkout.branch}/".casefold()):
-                raise ToolError(f"the branch {branch} is in the way: teamcli has not made it; rename or delete it")
+                raise ToolError(
+                    f"the branch {branch} is in the way, and teamcli did not create it; rename or delete it"
+                )
 
     def _make(self, checkout: Checkout, main: Main, notes: Notes, cancel: CancelScope) -> None:
         """Raises: ToolError, StateError, Cancelled; nothing is left then"""

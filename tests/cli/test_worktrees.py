@@ -357,7 +357,7 @@ class TestRestart:
         project.run("send", "alice", "Still there?")
         with project.against(script):
             ran = project.run("-p", "x", *BYPASS)
-        assert ".team/worktrees/alice was deleted. It was made again from team/alice" in ran.err
+        assert ".team/worktrees/alice was deleted. It was recreated from team/alice" in ran.err
         assert result_text(tool_results(script.requests["alice"][1])[0]) == "new.py"
 
     def test_if_it_cannot_be_made_again_the_lead_reads_why(self, project: Program) -> None:

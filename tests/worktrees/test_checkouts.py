@@ -397,7 +397,7 @@ class TestRecovery:
         as_member(checkouts, COMMIT)
         checkouts.bring("alice")
         shutil.rmtree(alice)
-        assert checkouts.repair("alice").startswith(".team/worktrees/alice was deleted. It was made again")
+        assert checkouts.repair("alice").startswith(".team/worktrees/alice was deleted. It was recreated")
         assert (alice / "new.py").exists()
         assert as_member(checkouts, "echo more >> new.py && git commit -qam More") == (0, "")
 

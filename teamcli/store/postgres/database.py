@@ -282,7 +282,7 @@ class Database:
             raise StateError(f"the database cannot be reached: {_words(error)}") from error
         if self._outage is None:
             self._outage = over = threading.Event()
-            # Not in this thread, which has the lock: whoever gets the sentence may need the database.
+            # Not in this thread, which has the lock: the consumer of the sentence may need the database.
             arguments = (over, f"The database cannot be reached ({_words(error)}). Everyone waits until it is back.")
             threading.Thread(target=self._report, args=arguments, name="database outage", daemon=True).start()
 

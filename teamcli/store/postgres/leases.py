@@ -118,7 +118,6 @@ class Host:
 
         Raises: StateError, if another process has this host's name now
         """
-
         held_before = self._fence.held()  # those taken while this runs are not lost
         # Also after the time is up: what nobody has taken meanwhile is still ours.
         found = self._team.database.fetch(

@@ -269,7 +269,7 @@ class Terminal(Repl):
                     threading.Thread(target=self._leave_soon, name="leaving", daemon=True).start()
 
     def _leave_soon(self) -> None:
-        """Lines before this one may wait for a database that is away. Leaving does not wait for them."""
+        """Lines before this one may wait for a database that cannot be reached. Leaving does not wait for them."""
         if not self._has_left.wait(LEAVING_PATIENCE_SECONDS):
             with suppress(RuntimeError):  # it has left just now
                 self._prompt.exit()
