@@ -39,7 +39,7 @@ from teamcli.app.team_file import ProjectTeamFile, begin_planned, load_team_file
 from teamcli.app.watch_channel import WatchChannel
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands, command_dirs
-from teamcli.config.environment import secret_values
+from teamcli.config.environment import STORE_PASSWORD, secret_values
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.project_files import TEAM_FILE
@@ -202,6 +202,8 @@ def assemble(
     """
     briefing = Briefing(choices, state.project, options)
     choices = choices.with_hooks_of(briefing.roles.found.values(), state.project)
+    if state.engine.host_name:
+        choices = choices.hiding(STORE_PASSWORD)
     dir, project, settings, engine = state.dir, state.project, choices.settings, state.engine
     events, cancel = EventBus(), CancelScope()
     record = RunRecord(Changes(), notes)

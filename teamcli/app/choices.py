@@ -59,6 +59,11 @@ class Choices(NamedTuple):
         policy = self.policy._replace(hook_files=find_hook_files(settings, project.directory))
         return self._replace(settings=settings, policy=policy)
 
+    def hiding(self, *variables: str) -> Choices:
+        """Let commands not see these variables either."""
+        hidden = (*self.settings.hidden_variables, *variables)
+        return self._replace(settings=self.settings._replace(hidden_variables=hidden))
+
 
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
     """Raises: ConfigError."""

@@ -19,6 +19,7 @@ from teamcli.app.choices import Choices
 from teamcli.app.engine import Engine, FileEngine
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.cancel import CancelScope
+from teamcli.config.environment import STORE
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.errors import ConfigError, StateError, UsageError
@@ -31,9 +32,6 @@ from teamcli.team.running_agents import RunningAgents
 
 if TYPE_CHECKING:
     from teamcli.storage.log import Log
-
-
-STORE_VARIABLE = "TEAMCLI_STORE"
 
 
 class OpenState(NamedTuple):
@@ -145,7 +143,7 @@ class StateOpener:
 
 def store_of(options: Options, choices: Choices) -> str:
     """The URL of the store; empty if the state is in files, as it usually is."""
-    if not (options.store or os.environ.get(STORE_VARIABLE) or choices.settings.store):
+    if not (options.store or os.environ.get(STORE) or choices.settings.store):
         return ""
     from teamcli.config.trust import home_dir
     from teamcli.store.location import find_store

@@ -15,6 +15,7 @@ from teamcli.cancel import CancelScope
 from teamcli.cli.tables import print_table
 from teamcli.cli.team import warn
 from teamcli.commands.reports.team import age
+from teamcli.config.environment import STORE
 from teamcli.config.options import ExitStatus
 from teamcli.config.project import inspect_project
 from teamcli.config.trust import home_dir
@@ -22,7 +23,7 @@ from teamcli.errors import UsageError
 from teamcli.storage.team_dir import TeamDir
 from teamcli.store.exporting import export_team
 from teamcli.store.importing import Import
-from teamcli.store.location import VARIABLE, check_team_name, find_store, root_commit, root_or_nothing, shown_url
+from teamcli.store.location import check_team_name, find_store, root_commit, root_or_nothing, shown_url
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.roles import role_script
 from teamcli.store.postgres.schema import check_version, migrate
@@ -62,7 +63,7 @@ def run_store(arguments: Namespace) -> int:
         return ExitStatus.DONE
     url = find_store(arguments.store, os.environ, home_dir())
     if not url:
-        raise UsageError(f"name the database: --store postgresql://USER@HOST/DATABASE, or {VARIABLE}")
+        raise UsageError(f"name the database: --store postgresql://USER@HOST/DATABASE, or {STORE}")
     with _opened(url) as database:
         verbs: dict[str, Callable[[Database, str, Namespace], None]] = {
             "migrate": _migrate,

@@ -44,6 +44,9 @@ SECRET_VARIABLES = frozenset(
     }
 )
 """Variables that no command may see."""
+STORE, STORE_PASSWORD = "TEAMCLI_STORE", "PGPASSWORD"
+"""Where the team's database is, and its password. Commands see neither: they could read everything that agents of all
+teams have said. Only the password is redacted; others than that of the database are the user's business."""
 _KEPT_BACK = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "LD_", "DYLD_", "GCONV_PATH")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
 LARGEST_DOTENV = 1_000_000
@@ -125,7 +128,8 @@ def is_switched_on(variables: Mapping[str, str], name: str) -> bool:
 
 def secret_values(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> frozenset[str]:
     """The secrets among the variables; of headers, only the values. `hidden` are patterns of further names."""
-    values = [value for name, value in variables.items() if is_hidden(name, hidden) and name != CUSTOM_HEADERS]
+    names = [name for name in variables if is_hidden(name, hidden) and name not in (CUSTOM_HEADERS, STORE)]
+    values = [variables[name] for name in names]
     headers = (line.partition(":")[2].strip() for line in variables.get(CUSTOM_HEADERS, "").splitlines())
     return frozenset(filter(is_secret, (*values, *headers)))
 
@@ -137,7 +141,7 @@ def is_kept_back(name: str) -> bool:
 
 def is_hidden(name: str, hidden: Iterable[str] = ()) -> bool:
     """Whether commands must not see this variable."""
-    return name in SECRET_VARIABLES or any(fnmatchcase(name, pattern) for pattern in hidden)
+    return name in SECRET_VARIABLES or name == STORE or any(fnmatchcase(name, pattern) for pattern in hidden)
 
 
 def visible_variables(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from teamcli.config.environment import STORE
 from teamcli.config.settings import read_settings_file
 from teamcli.errors import ConfigError, StateError, UsageError
 from teamcli.exec.programs import Programs
@@ -22,7 +23,6 @@ from teamcli.team.signing import KEY_BYTES, read_key
 from teamcli.text.redaction import register_secrets
 
 DEFAULT_TEAM = "default"
-VARIABLE = "TEAMCLI_STORE"
 _SCHEMES = ("postgresql", "postgres")
 _HOSTS = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:\d*)?(,(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:\d*)?)*")
 _BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -39,7 +39,7 @@ def find_store(given: str | None, environment: Mapping[str, str], home: Path) ->
     """
     url, source = given or "", "--store"
     if not url:
-        url, source = environment.get(VARIABLE, ""), VARIABLE
+        url, source = environment.get(STORE, ""), STORE
     if not url:
         settings = home / "settings.json"
         url, source = read_settings_file(settings, may_be_link=True).get("store") or "", f"`store` in {settings}"
