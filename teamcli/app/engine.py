@@ -155,6 +155,9 @@ class _AllHere:
     def is_here(self, member: Member) -> bool:
         return True
 
+    def stops_with_us(self, member: Member) -> bool:
+        return True
+
     def holders(self) -> dict[str, str]:
         return {}
 

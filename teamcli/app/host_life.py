@@ -306,6 +306,9 @@ class _Leases:
         self._orders_read[agent] = after
         return True
 
+    def announce_leave(self) -> None:
+        self._host.announce_leave()
+
     def give_up(self, agent: str) -> None:
         self._orders_read.pop(agent, None)
         self._host.give_up(agent)

@@ -149,7 +149,10 @@ class StoreEngine:
         return True
 
     def is_here(self, member: Member) -> bool:
-        return self.fence.holds(member.name) or (self.options.has_lead and not member.host)
+        return self.fence.holds(member.name) or self._is_only_here(member)
+
+    def _is_only_here(self, member: Member) -> bool:
+        return self.options.has_lead and not member.host
 
     def give_up(self, agent: str, is_announced: bool = False) -> None:
         """With `is_announced`, other hosts are notified at once. Without, only the host that begins its next
@@ -184,7 +187,7 @@ class StoreEngine:
 
     def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts:
         assert isinstance(bus, PostgresBus)
-        return OtherHosts(roster, _Orders(self, bus, roster), tasks, self.is_here)
+        return OtherHosts(roster, _Orders(self, bus, roster), tasks, self._is_only_here)
 
     def shared_ledger(self) -> SubAgentRows:
         return SubAgentRows(self.team, self.host)
@@ -200,6 +203,10 @@ class _Placement:
 
     def is_here(self, member: Member) -> bool:
         return self._engine.is_here(member)
+
+    def stops_with_us(self, member: Member) -> bool:
+        # Of a worker, all members that could not be handed over are taken over.
+        return self._engine.options.has_lead and self._engine.is_here(member)
 
     def holders(self) -> dict[str, str]:
         return self._engine.host.holders()

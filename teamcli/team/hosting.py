@@ -14,7 +14,7 @@ from typing import Protocol
 from zlib import crc32
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import LeaseLost, StateError, TeamcliError
+from teamcli.errors import Cancelled, LeaseLost, StateError, TeamcliError
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
@@ -25,6 +25,8 @@ from teamcli.text.tags import tagged
 
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
+SHARING_SECONDS = 15.0
+"""How much longer it waits until what they have done is pushed."""
 DRAIN_LOOK_SECONDS = 0.5
 CLOSING_SECONDS = 2.0
 RETRY_SECONDS = 30.0
@@ -61,6 +63,9 @@ class OtherHost(Protocol):
     @property
     def has_lead(self) -> bool: ...
 
+    @property
+    def is_leaving(self) -> bool: ...
+
 
 class LeasePort(Protocol):
     """Which process runs which member. All raise StateError."""
@@ -78,6 +83,9 @@ class LeasePort(Protocol):
         """Whether nothing can be handed over now."""
 
     def take(self, agent: str) -> bool: ...
+
+    def announce_leave(self) -> None:
+        """From now on, this host takes no members, and other hosts need not wait for it."""
 
     def give_up(self, agent: str) -> None:
         """Leave it to other hosts. From now on, nothing that runs here can write for it."""
@@ -109,11 +117,14 @@ class Hosting:
         self._cancel = cancel
         self._has_lead = has_lead
         self._on_running = on_running
-        self._is_leaving = False
         self._failed_at: dict[str, float] = {}
         """When members could not be run here."""
         self._stuck: set[str] = set()
         """Members that are taken and do not run."""
+        self._coming: dict[str, threading.Thread] = {}
+        """Members that were taken, with the threads that bring them here."""
+        self._taking = cancel.child()
+        """Ends when this host leaves: it takes no more members."""
         self._ending: set[str] = set()
         """Members that were lost or given up, and may still have threads here."""
         self._left: frozenset[str] = frozenset()
@@ -191,27 +202,45 @@ class Hosting:
     def drain(self) -> list[str]:
         """Hand over all members, each at its next step. Returns those that could not be handed over: others take them
         over when the lease of this host has run out."""
-        self._is_leaving = True
         deadline = time.monotonic() + DRAIN_SECONDS
+        self._stop_taking(deadline)
+        try:
+            self._leases.announce_leave()
+        except StateError as e:
+            logger.warning("that this host leaves could not be announced: %s", e)
         mates = self._team.agents.teammates
-        for teammate in mates:
+        kept = {teammate.name for teammate in mates}
+        threads = []
+        for teammate in mates:  # none waits for another one, which may be in the middle of a long step
             # One that waits for an answer or for mail has no next step before that comes.
             teammate.hand_over(at_once=bool(teammate.member.waiting_for))
-        kept = [teammate.name for teammate in mates]
+            arguments = (teammate, deadline, kept)
+            threads.append(threading.Thread(target=self._hand_over, args=arguments, name="hand over", daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(max(0.0, deadline + SHARING_SECONDS - time.monotonic()))
+        return sorted(kept)
+
+    def _stop_taking(self, deadline: float) -> None:
+        """What was taken a moment ago is handed over like the others, or left as it was."""
+        self._taking.cancel("this host leaves")
+        for thread in (self._thread, *self._coming.values()):
+            while thread.is_alive() and time.monotonic() < deadline and not self._leases.is_away:
+                thread.join(DRAIN_LOOK_SECONDS)
+
+    def _hand_over(self, teammate: Teammate, deadline: float, kept: set[str]) -> None:
+        while teammate.is_alive and time.monotonic() < deadline and not self._leases.is_away:
+            teammate.join(DRAIN_LOOK_SECONDS)
+        if self._leases.is_away:
+            return
         try:
-            for teammate in mates:
-                while teammate.is_alive and time.monotonic() < deadline and not self._leases.is_away:
-                    teammate.join(DRAIN_LOOK_SECONDS)
-                if self._leases.is_away:
-                    break
-                self._give_away(teammate)
-                kept.remove(teammate.name)
-        except StateError as e:
-            logger.warning("not all members could be handed over: %s", e)
-        return kept
+            self._give_away(teammate)
+            kept.discard(teammate.name)
+        except TeamcliError as e:
+            logger.warning("%s could not be handed over: %s", teammate.name, e)
 
     def _give_away(self, teammate: Teammate) -> None:
-        """Raises: StateError"""
+        """Raises: TeamcliError"""
         teammate.hand_over(at_once=True)
         teammate.join(CLOSING_SECONDS)
         teammate.save_work()
@@ -220,27 +249,27 @@ class Hosting:
         self._leases.give_up(teammate.name)
 
     def _run(self) -> None:
-        with self._cancel.on_cancel(self._wakes.set):
-            while not self._cancel.cancelled:
+        with self._taking.on_cancel(self._wakes.set):
+            while not self._taking.cancelled:
                 self._wakes.wait(LEFT_SECONDS if self._left else None)
                 self._wakes.clear()
                 try:
                     self._take_free()
                 except TeamcliError as e:
-                    if not self._cancel.cancelled:
+                    if not self._taking.cancelled:
                         logger.warning("looking for members to run failed: %s", e)
                 except Exception:  # boundary: without this thread no member would ever be taken over
                     logger.exception("looking for members to run failed")
 
     def _take_free(self) -> None:
         left_before, self._left = self._left, frozenset()
-        if self._is_leaving or not any(member.host for member in self._team.roster.members()):
+        if self._taking.cancelled or not any(member.host for member in self._team.roster.members()):
             return
         found = map(self._team.roster.find, sorted({*self._leases.free(), *self._stuck}))
         wanted = [member for member in found if member and member.is_active and self._is_movable(member)]
         if not wanted:
             return
-        hosts = [host for host in self._leases.hosts() if host.is_alive]
+        hosts = [host for host in self._leases.hosts() if host.is_alive and not host.is_leaving]
         others = [host for host in hosts if host.name != self._leases.name]
         named = [member.name for member in wanted if member.host not in (ANY_HOST, self._leases.name)]
         if named:
@@ -249,8 +278,8 @@ class Hosting:
         wanted = [member for member in found if member and self._is_for_this_host(member, others)]
         shared = shared_out([member.name for member in wanted if self._is_for_any(member, others)], hosts)
         for member in wanted:
-            slots = self._leases.slots - sum(mate.member.host != "" for mate in self._team.agents.teammates)
-            if slots <= 0 or self._cancel.cancelled:
+            here = {mate.name for mate in self._team.agents.teammates if mate.member.host} | self._coming.keys()
+            if len(here) >= self._leases.slots or self._taking.cancelled:
                 return
             if shared.get(member.name, self._leases.name) == self._leases.name or member.name in left_before:
                 self._take(member)
@@ -260,7 +289,7 @@ class Hosting:
     def _is_movable(self, member: Member) -> bool:
         failed_at = self._failed_at.get(member.name, -math.inf)
         is_due = time.monotonic() > failed_at + RETRY_SECONDS
-        is_here = member.name in self._ending or self._team.agents.teammate(member.name) is not None
+        is_here = member.name in (*self._ending, *self._coming) or self.runs(member.name)
         return bool(member.host) and is_due and not is_here
 
     def _is_for_this_host(self, member: Member, others: Sequence[OtherHost]) -> bool:
@@ -281,32 +310,50 @@ class Hosting:
             self._stuck.discard(member.name)
             return
         self._stuck.add(member.name)
+        # Making a checkout may take minutes. The others of a host that has died do not wait for it.
+        thread = threading.Thread(target=self._bring, args=(member,), name=f"bring {member.name}", daemon=True)
+        self._coming[member.name] = thread
+        thread.start()
+
+    def _bring(self, member: Member) -> None:
         try:
-            self.bring_here(member.name)
+            self.bring_here(member.name, self._taking)
             self._stuck.discard(member.name)
             self._on_running(member.name)
         except LeaseLost:
             logger.info("%s was taken by another host", member.name)
+        except Cancelled:  # this host leaves, and others need not know why it did not run here
+            self._give_back(member)
+        except TeamcliError as e:
+            self._give_back(member, str(e))
         except Exception as e:  # boundary: a member that is held and does not run would wait forever
-            if self._cancel.cancelled:
-                return
-            if not isinstance(e, TeamcliError):
-                logger.exception("%s cannot run here", member.name)
-            self._failed_at[member.name] = time.monotonic()
-            ended = self._end(member.name)
-            try:
-                if member.error != str(e):  # it is tried again and again, and said once
-                    self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {e}")
-                    self._team.roster.update(member.name, error=str(e))
-                self._leases.give_up(member.name)
-                self._stuck.discard(member.name)
-            finally:
-                self._see_end(member.name, ended)
+            logger.exception("%s cannot run here", member.name)
+            self._give_back(member, str(e))
+        finally:
+            del self._coming[member.name]
+            self.look()
 
-    def bring_here(self, name: str) -> None:
+    def _give_back(self, member: Member, why: str = "") -> None:
+        """It was taken and does not run."""
+        if self._cancel.cancelled:
+            return
+        self._failed_at[member.name] = time.monotonic()
+        ended = self._end(member.name)
+        try:
+            if why and member.error != why:  # it is tried again and again, and said once
+                self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {why}")
+                self._team.roster.update(member.name, error=why)
+            self._leases.give_up(member.name)
+            self._stuck.discard(member.name)
+        except StateError as e:
+            logger.warning("%s could not be given up: %s", member.name, e)
+        finally:
+            self._see_end(member.name, ended)
+
+    def bring_here(self, name: str, cancel: CancelScope) -> None:
         """Run a member whose lease this process holds.
 
-        Raises: TeamcliError
+        Raises: TeamcliError, Cancelled
         """
         self._team.roster.refresh([f"member/{name}"])  # as it is now that no other host can change it
         member = self._team.roster.get(name)
@@ -314,7 +361,7 @@ class Hosting:
         has_moved = earlier not in ("", self._leases.name)
         moved = MOVED.format(host=self._leases.name, earlier=earlier)
         note = tagged("note", moved, "", "") if has_moved else ""
-        self._team.take_over(name, note)
+        self._team.take_over(name, note, cancel)
         self._team.roster.update(name, runs_on=self._leases.name, error="")
 
 

@@ -280,14 +280,14 @@ class TeammateManager:
             else:
                 teammate.wake()
 
-    def take_over(self, name: str, note: str) -> None:
+    def take_over(self, name: str, note: str, cancel: CancelScope) -> None:
         """Run a member here that another host has run, or nobody yet. `note` is added to its conversation. What it was
         working on continues.
 
-        Raises: TeamcliError
+        Raises: TeamcliError, Cancelled
         """
         member = self.roster.get(name)
-        self._factory.prepare(member, None)
+        self._factory.prepare(member, cancel)
         teammate = self._factory.build_teammate(self, member, None)
         if note and teammate.agent.conversation.messages:
             teammate.reopen()
@@ -320,7 +320,7 @@ class TeammateManager:
         self.agents.join(deadline)
         self.protocols.join(deadline)
         try:
-            self.roster.mark_interrupted(self._placement.is_here)
+            self.roster.mark_interrupted(self._placement.stops_with_us)
             self.roster.close()
         except StateError as e:  # the next start marks them; a signal must keep its exit code
             logger.warning("where members stopped was not recorded: %s", e)

@@ -163,6 +163,9 @@ class PlacementPort(Protocol):
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run it."""
 
+    def stops_with_us(self, member: Member) -> bool:
+        """Whether its work stops until the user resumes it when this process ends. Otherwise another host continues."""
+
     def holders(self) -> Mapping[str, str]:
         """The living host of each member that another process may run; empty if there is none.
 

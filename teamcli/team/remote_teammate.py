@@ -149,20 +149,24 @@ class RemoteTeammate:
 
 
 class OtherHosts:
-    """The members that this process does not run itself."""
+    """The members that other processes run, or may run: also one that this process is about to run."""
 
     def __init__(
-        self, roster: Roster, hosts: HostPort, tasks: Callable[[], RemoteTasksPort], is_here: Callable[[Member], bool]
+        self,
+        roster: Roster,
+        hosts: HostPort,
+        tasks: Callable[[], RemoteTasksPort],
+        is_only_here: Callable[[Member], bool],
     ) -> None:
-        """`is_here` says of a member whether it is for this process to run it."""
+        """`is_only_here` says of a member whether no other process ever runs it."""
         self._roster = roster
         self._hosts = hosts
         self._tasks = tasks
-        self._is_here = is_here
+        self._is_only_here = is_only_here
 
     def teammate(self, name: str) -> RemoteTeammate | None:
         member = self._roster.find(name)
-        if member is None or not member.is_active or self._is_here(member):
+        if member is None or not member.is_active or self._is_only_here(member):
             return None
         return RemoteTeammate(member.name, self._roster, self._hosts, self._tasks)
 
@@ -172,5 +176,5 @@ class OtherHosts:
         return self._hosts.is_current
 
     def teammates(self) -> list[RemoteTeammate]:
-        elsewhere = [each for each in self._roster.members() if each.is_active and not self._is_here(each)]
+        elsewhere = [each for each in self._roster.members() if each.is_active and not self._is_only_here(each)]
         return [RemoteTeammate(member.name, self._roster, self._hosts, self._tasks) for member in elsewhere]

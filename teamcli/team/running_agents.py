@@ -46,10 +46,12 @@ class RunningAgents:
     @property
     def all_teammates(self) -> tuple[Teammate | RemoteTeammate, ...]:
         """Also those that other hosts run."""
-        if self._others is None:
-            return self.teammates
-        own = self.teammates
-        return (*own, *(each for each in self._others.teammates() if each.name not in self._teammates))
+        return (*self.teammates, *self._elsewhere)
+
+    @property
+    def _elsewhere(self) -> list[RemoteTeammate]:
+        others = self._others.teammates() if self._others else ()
+        return [each for each in others if each.name not in self._teammates]
 
     @property
     def is_current(self) -> bool:
@@ -68,7 +70,7 @@ class RunningAgents:
     @property
     def waiting_elsewhere(self) -> list[RemoteTeammate]:
         """Those on other hosts that wait for a message."""
-        return [each for each in self._others.teammates() if each.is_waiting] if self._others else []
+        return [each for each in self._elsewhere if each.is_waiting]
 
     def get(self, name: str) -> AgentThread | None:
         return self._lead if name == LEAD else self._teammates.get(name)

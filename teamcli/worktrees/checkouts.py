@@ -65,7 +65,7 @@ class Checkouts:
         self._ready: dict[str, None] = {}
         """Members that do nothing and have such processes, the last one last."""
         self._slots: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def find(self, member: str) -> Checkout | None:
         """A member's checkout; None if it has none, or if what is there is not ours."""
@@ -265,11 +265,12 @@ class Checkouts:
         """A number that no other member has. Its host may need it before there is a checkout."""
         if notes := Notes.read(checkout):
             return notes.slot
-        if checkout.member not in self._slots:
-            noted = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
-            taken = noted | set(self._slots.values())
-            self._slots[checkout.member] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-        return self._slots[checkout.member]
+        with self._lock:
+            if checkout.member not in self._slots:
+                noted = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
+                taken = noted | set(self._slots.values())
+                self._slots[checkout.member] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            return self._slots[checkout.member]
 
     def _variables(self, checkout: Checkout) -> dict[str, str]:
         # Projects begin at different places, so that two teams on one machine seldom meet.

@@ -219,7 +219,7 @@ def test_a_team_is_not_idle_while_a_member_of_another_host_has_begun_something(m
     lead = make()
     lead.add(Member("alice", "coder", IDLE, host="any"))
     tasks = SimpleNamespace(has_new=False, held=lambda name: ())
-    others = OtherHosts(lead, cast(Any, Hosts(lead)), lambda: cast(Any, tasks), is_here=lambda member: False)
+    others = OtherHosts(lead, cast(Any, Hosts(lead)), lambda: cast(Any, tasks), is_only_here=lambda member: False)
     background = SimpleNamespace(running_detached=list)
     quiescence = Quiescence(RunningAgents(others), lead, cast(Any, background), is_headless=True)
     assert quiescence.wait_until_idle(CancelScope(), timeout_seconds=0)

@@ -296,3 +296,90 @@ def test_a_member_waits_for_the_host_that_the_team_file_names(machines: Machines
         machines.worker("box")
         assert machines.run("write to alice").out.strip() == "it answered"
     assert str(machines.base / "box") in str(script.requests["alice"][1]["messages"])
+
+
+def test_a_worker_that_leaves_hands_an_idle_member_over_while_another_one_is_busy(machines: Machines) -> None:
+    go = machines.base / "go"
+    script = TeamScript(
+        lead=[
+            spawn("work for long", host="any"),
+            tool("spawn_teammate", name="bob", role="coder", prompt="be quick", host="one"),
+            *(text("fine") for _ in range(6)),
+        ],
+        alice=[tool("bash", command=f"touch began; while ! test -e {go}; do sleep 0.1; done"), text("built")],
+        bob=[text("hello"), text("still here")],
+    )
+    with machines.lead.against(script):
+        first = machines.worker("one")
+        lead = machines.lead.start("-p", "build", "--permission-mode", "bypassPermissions")
+        wait_until(lambda: (machines.base / "one/.team/worktrees/alice/began").exists())
+        first.wait_for("bob: idle")
+        second = machines.worker("two")
+        first.process.send_signal(signal.SIGTERM)
+        first.wait_for("Handing over")
+        machines.lead.run("send", "bob", "are you there?")
+        second.wait_for("bob: working")
+        assert not go.exists()
+        go.touch()
+        lead.communicate(timeout=60)
+        assert first.process.wait(60) == 0
+
+
+def test_members_that_a_worker_is_just_taking_when_it_is_told_to_leave_continue_elsewhere(machines: Machines) -> None:
+    go, names = machines.base / "go", ("alice", "bob", "carol")
+    wait = tool("bash", command=f"touch began; while ! test -e {go}; do sleep 0.1; done")
+    spawns = [tool("spawn_teammate", name=name, role="coder", prompt="build", host="any") for name in names]
+    script = TeamScript(
+        lead=[*spawns, *(text("fine") for _ in range(6))], **{name: [wait, text("built")] for name in names}
+    )
+    with machines.lead.against(script):
+        first = machines.worker("one")
+        lead = machines.lead.start("-p", "build", "--permission-mode", "bypassPermissions")
+        wait_until(lambda: all((machines.base / f"one/.team/worktrees/{name}/began").exists() for name in names))
+        setup = f"touch {machines.base}/making; while ! test -e {go}; do sleep 0.1; done"
+        machines.lead.settings(sandbox="off", lease_seconds=2.0, worktree={"setup": setup})
+        second = machines.worker("two", "--slots", "3")
+        first.kill()
+        wait_until((machines.base / "making").exists)
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(60) == 0
+        machines.worker("three")
+        go.touch()
+        _, err = lead.communicate(timeout=60)
+    assert lead.returncode == 0, err
+    finished = [json.loads(doc) for (doc,) in machines.rows("select doc from member where doc <> ''")]
+    assert {member["name"]: member["interrupted"] for member in finished} == dict.fromkeys(names, False)
+
+
+def test_all_members_of_a_host_that_has_died_are_brought_to_another_one_at_the_same_time(machines: Machines) -> None:
+    go, names = machines.base / "go", ("alice", "bob", "carol")
+    wait = tool("bash", command=f"touch began; while ! test -e {go}; do sleep 0.1; done")
+    spawns = [tool("spawn_teammate", name=name, role="coder", prompt="build", host="any") for name in names]
+    script = TeamScript(
+        lead=[*spawns, *(text("fine") for _ in range(6))], **{name: [wait, text("built")] for name in names}
+    )
+    with machines.lead.against(script):
+        first = machines.worker("one")
+        lead = machines.lead.start("-p", "build", "--permission-mode", "bypassPermissions")
+        wait_until(lambda: all((machines.base / f"one/.team/worktrees/{name}/began").exists() for name in names))
+        # Each checkout is made only once all of them have begun.
+        making = f"touch {machines.base}/making.$(basename $TEAMCLI_WORKTREE)"
+        all_begun = f"test $(ls {machines.base}/making.* | wc -l) = {len(names)}"
+        setup = f"{making}; while ! {all_begun}; do sleep 0.1; done"
+        machines.lead.settings(sandbox="off", lease_seconds=2.0, worktree={"setup": setup})
+        machines.worker("two")
+        first.kill()
+        wait_until(lambda: len(list(machines.base.glob("making.*"))) == len(names))
+        go.touch()
+        _, err = lead.communicate(timeout=60)
+    assert lead.returncode == 0, err
+
+
+def test_commands_see_neither_the_address_nor_the_password_of_the_database(machines: Machines) -> None:
+    machines.lead.variables["PGPASSWORD"] = "correct horse battery 1"
+    command = "printenv TEAMCLI_STORE PGPASSWORD; env | grep -c 'correct horse'"
+    script = TeamScript(lead=[tool("bash", command=command), text("done")])
+    with machines.lead.against(script):
+        machines.run("look")
+    result = script.requests["lead"][-1]["messages"][-1]["content"][0]["content"]
+    assert result == "0\n[exit code 1]"

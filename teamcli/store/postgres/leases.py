@@ -49,6 +49,8 @@ class HostRow(NamedTuple):
     silent_seconds: float = 0.0
     """How long nothing was heard of it, if that is longer than usual. When its lease has run out, it is not alive."""
     has_lead: bool = False
+    is_leaving: bool = False
+    """It hands its members over, and takes no more."""
 
 
 class Host:
@@ -69,8 +71,7 @@ class Host:
 
         Raises: ConfigError, while another process has the name; StateError
         """
-        known = {"slots": self.slots, "lease_seconds": self._seconds, "session": self._session}
-        doc = json.dumps({**known, **_this_process()})
+        doc = self._doc()
         if not self._try_join(doc, replaced=None):
             other = self._team.database.run(self._read)
             if other is None or not _is_dead_here(other[1]) or not self._try_join(doc, replaced=other[0]):
@@ -78,6 +79,10 @@ class Host:
                     f"a host named '{self.name}' is running for this team; choose another name with --name, or wait"
                     f" {self._seconds:g} seconds if it has just died"
                 )
+
+    def _doc(self, **more: object) -> str:
+        known = {"slots": self.slots, "lease_seconds": self._seconds, "session": self._session}
+        return json.dumps({**known, **_this_process(), **more})
 
     def _try_join(self, doc: str, replaced: int | None) -> bool:
         def act(cursor: Cursor[Any]) -> int | None:
@@ -135,6 +140,17 @@ class Host:
         if not found:
             raise HostReplaced(f"another process is the host '{self.name}' now")
         return lost
+
+    def announce_leave(self) -> None:
+        """Let others take at once what this process gives up, also members that were asked for here.
+
+        Raises: StateError
+        """
+        self._team.database.fetch(
+            "update host set doc = %(doc)s where team = %(team)s and name = %(name)s and epoch = %(epoch)s returning 1",
+            {**self._values, "doc": self._doc(is_leaving=True)},
+            self._team.topic("host"),
+        )
 
     def leave(self) -> None:
         """Let others take over at once what this process ran."""
@@ -313,7 +329,8 @@ def _host_row(name: str, seconds_left: float, doc: str, members: int, has_lead: 
     silent = lease_seconds - seconds_left
     # It renews its lease after a sixth of that time.
     is_silent = seconds_left > 0 and lease_seconds / 3 < silent
-    return HostRow(name, seconds_left > 0, slots, members, silent if is_silent else 0.0, has_lead)
+    is_leaving = _field(doc, "is_leaving") is True
+    return HostRow(name, seconds_left > 0, slots, members, silent if is_silent else 0.0, has_lead, is_leaving)
 
 
 def _number(doc: str, key: str) -> float:
