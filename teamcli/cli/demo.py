@@ -19,11 +19,14 @@ from typing import NamedTuple
 
 from teamcli.app.build import open_session
 from teamcli.app.command_hosts import plain_host
+from teamcli.config.environment import STORE
 from teamcli.config.options import Options
 from teamcli.config.project import inspect_project
 from teamcli.config.settings import Settings
+from teamcli.config.trust import home_dir
 from teamcli.errors import ConfigError, GitError
 from teamcli.exec.programs import Programs
+from teamcli.store.location import find_store
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.render.terminal_view import TerminalView
@@ -38,7 +41,7 @@ and files are real.
 Everything happens in {directory}
 To watch, open a second terminal and try any of these:
 
-  cd {directory}
+  cd {directory}{enter_files}
   tail -F .team/inbox/bob.jsonl   # bob's messages, as they arrive (the file
                                   # is created with the first one)
   cat .team/config.json           # the teammates and their status
@@ -48,7 +51,7 @@ To watch, open a second terminal and try any of these:
 ENDING = """\
 That was the team. Everything is in plain files, and stays there:
 
-  cd {directory}
+  cd {directory}{enter_files}
   cat .team/config.json              # the teammates
   cat .team/tasks/1.json             # a task of the board
   cat .team/inbox/lead.jsonl         # the lead's inbox, one message per line
@@ -58,6 +61,9 @@ That was the team. Everything is in plain files, and stays there:
 
 To remove it:  rm -r {directory}
 """
+ENTER_FILES = f"""
+  export {STORE}=           # here teamcli uses files, not your database"""
+"""For those who have configured a store."""
 
 
 class DemoStep(NamedTuple):
@@ -131,12 +137,14 @@ STEPS = (
 def run_demo() -> int:
     """Returns the exit code.
 
-    Raises: ConfigError, if there is no git
+    Raises: ConfigError, if there is no git; UsageError, if the URL of a store is not valid
     """
+    enter_files = ENTER_FILES if find_store(None, os.environ, home_dir()) else ""
+    os.environ[STORE] = ""  # what it shows are files
     directory = Path(tempfile.mkdtemp(prefix="teamcli-demo-")).resolve()
     _make_repository(directory)
     teamcli = "teamcli" if shutil.which("teamcli") else f"{shlex.quote(sys.executable)} -m teamcli"
-    words = {"directory": shlex.quote(str(directory)), "teamcli": teamcli}
+    words = {"directory": shlex.quote(str(directory)), "teamcli": teamcli, "enter_files": enter_files}
     print(INTRODUCTION.format(**words), flush=True)
     with signals_raise(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:

@@ -33,14 +33,14 @@ _GIT_SECONDS = 30
 
 def find_store(given: str | None, environment: Mapping[str, str], home: Path) -> str:
     """The URL of the store: as given on the command line, by the environment, or by the user's own settings, never by
-    those of a project. Empty if the state is in files.
+    those of a project. Empty if the state is in files; an empty variable says so, whatever the settings say.
 
     Raises: UsageError, ConfigError
     """
     url, source = given or "", "--store"
-    if not url:
-        url, source = environment.get(STORE, ""), STORE
-    if not url:
+    if not url and STORE in environment:
+        url, source = environment[STORE], STORE
+    elif not url:
         settings = home / "settings.json"
         url, source = read_settings_file(settings, may_be_link=True).get("store") or "", f"`store` in {settings}"
     if url:

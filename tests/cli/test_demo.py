@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.cli.demo import ENDING, INTRODUCTION
+from teamcli.cli.demo import ENDING, ENTER_FILES, INTRODUCTION
 from teamcli.cli.demo import STEPS as STORY
 from tests.support.program import Program
 from tests.support.screen import Screen
@@ -71,27 +71,50 @@ def test_without_git_the_demo_says_what_it_needs(here: Program, tmp_path: Path) 
     assert list(Path(here.variables["TMPDIR"]).iterdir()) == []
 
 
-def test_the_commands_that_the_demo_prints_work_as_printed(here: Program) -> None:
-    out = here.run("demo").out
-    directory = scratch_of(here)
+def type_ending(program: Program, out: str, entering: int = 1) -> str:
+    """Type the commands that the demo prints at its end, each after the lines that enter its directory."""
     ending = out[out.index("That was the team") :]
-    enter, *printed = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
+    lines = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
+    enter, printed = "\n".join(lines[:entering]), lines[entering:]
     assert len(printed) == 6
     assert enter.startswith("cd ")
     for command in printed:
         done = subprocess.run(
-            ["bash", "-c", f"{enter}\n{command}"], env=here.env(), capture_output=True, text=True, input="list\n"
+            ["bash", "-c", f"{enter}\n{command}"], env=program.env(), capture_output=True, text=True, input="list\n"
         )
         assert (done.returncode, done.stderr) == (0, ""), command
         assert done.stdout, command
+    return ending
+
+
+def test_the_commands_that_the_demo_prints_work_as_printed(here: Program) -> None:
+    out = here.run("demo").out
+    directory = scratch_of(here)
+    ending = type_ending(here, out)
     (remove,) = re.findall(r"^To remove it: +(.*)$", ending, re.MULTILINE)
     subprocess.run(["bash", "-c", remove], check=True)
     assert not directory.exists()
 
 
+@pytest.mark.parametrize("configured", ["environment", "settings"])
+def test_the_demo_is_in_files_although_a_store_is_configured(here: Program, postgres_url: str, configured: str) -> None:
+    import psycopg
+
+    if configured == "settings":
+        here.settings(store=postgres_url)
+    else:
+        here.variables["TEAMCLI_STORE"] = postgres_url
+    ran = here.run("demo")
+    assert (ran.code, ran.err) == (0, "")
+    assert (scratch_of(here) / ".team/config.json").exists()
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("select count(*) from team").fetchone() == (0,)
+    type_ending(here, ran.out, entering=2)
+
+
 def test_the_text_of_the_demo_fits_eighty_columns() -> None:
     words = "\n".join([INTRODUCTION, ENDING, *(step.why for step in STORY)])
-    filled = words.format(directory="/tmp/teamcli-demo-12345678", teamcli="teamcli")
+    filled = words.format(directory="/tmp/teamcli-demo-12345678", teamcli="teamcli", enter_files=ENTER_FILES)
     assert [line for line in filled.splitlines() if len(line) > 80] == []
 
 

@@ -32,6 +32,11 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_settings(t
     assert [*found, find_store(None, {}, tmp_path)] == [URL, f"{URL}2", f"{URL}3"]
 
 
+def test_an_empty_variable_means_files_whatever_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"store": URL}))
+    assert find_store(None, {"TEAMCLI_STORE": ""}, tmp_path) == ""
+
+
 def test_without_any_of_them_the_state_is_in_files(tmp_path: Path) -> None:
     assert find_store(None, {}, tmp_path) == ""
 
