@@ -12,7 +12,7 @@ from teamcli.config.project import Project
 from teamcli.errors import ConfigError, UsageError
 from teamcli.storage.files import make_private_dir
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
-from teamcli.store.location import check_team_name, root_commit
+from teamcli.store.location import check_team_name, refuse_files, root_commit
 
 DEFAULT_SLOTS = 8
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,15 +41,6 @@ def open_store(
     team = check_team_name(options.team) if options.team else ""
     host = HostOptions(url, root_commit(directory), team, name, slots, has_lead, lease_seconds)
     return OpenState(dir, lock, StoreEngine(host, dir, resources), project)
-
-
-def refuse_files(team: TeamDir) -> None:
-    """Raises: ConfigError, if the directory has a team of its own."""
-    if team.config.exists() or team.transcripts.exists():
-        raise ConfigError(
-            f"{team.root} holds a team in files: move it into the database with teamcli store import, or leave out the"
-            " store"
-        )
 
 
 def host_name(given: str, has_lead: bool) -> str:

@@ -125,7 +125,7 @@ def _send(argv: Sequence[str]) -> int:
     arguments = parse(parser, argv)
     from teamcli.cli.team import open_snapshot, send
 
-    with open_snapshot(arguments.store, arguments.team) as snapshot:
+    with open_snapshot(arguments.store, arguments.team, changes=True) as snapshot:
         return send(snapshot, arguments.name, " ".join(arguments.text))
 
 
@@ -170,7 +170,8 @@ def _tasks(argv: Sequence[str]) -> int:
     from teamcli.cli.tasks import run_tasks
     from teamcli.cli.team import open_snapshot
 
-    with open_snapshot(arguments.store, arguments.team) as snapshot:
+    changes = arguments.words[:1] in (["add"], ["done"])
+    with open_snapshot(arguments.store, arguments.team, changes=changes) as snapshot:
         return run_tasks(snapshot, arguments.words, arguments.owner, arguments.blocked_by, arguments.json)
 
 

@@ -32,7 +32,7 @@ from teamcli.errors import StateError, UsageError
 from teamcli.storage.append_log import AppendLog
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
-from teamcli.store.location import find_store
+from teamcli.store.location import find_store, refuse_files
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
@@ -304,9 +304,10 @@ class TeamSnapshot:
 
 
 @contextmanager
-def open_snapshot(store: str | None, name: str, follows: bool = False) -> Iterator[TeamSnapshot]:
+def open_snapshot(store: str | None, name: str, follows: bool = False, changes: bool = False) -> Iterator[TeamSnapshot]:
     """The team of this directory; if a store is configured, the one in that database. With `follows`, it waits until
-    the database can be reached.
+    the database can be reached. A directory with a team in files is refused; a command that only reads may still name a
+    team in a database there, with --store or --team.
 
     Raises: UsageError, ConfigError
     """
@@ -316,6 +317,8 @@ def open_snapshot(store: str | None, name: str, follows: bool = False) -> Iterat
             raise UsageError("--team chooses a team in a database: name that with --store URL")
         yield TeamSnapshot.here()
         return
+    if changes or not (store or name):
+        refuse_files(TeamDir.here())
     from teamcli.cli.stored_team import opened_team  # late: it loads what a team in files never needs
 
     with opened_team(url, name, follows) as snapshot:

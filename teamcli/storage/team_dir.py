@@ -42,7 +42,8 @@ _SHARED = (
     "owner_token",
 )
 """What all hosts that work in one directory share."""
-_STATE = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "worktrees")
+_TEAM = ("config.json", "inbox", "transcripts", "tasks")
+_STATE = (*_TEAM, "events.jsonl", "worktrees")
 
 
 class TeamDir:
@@ -105,6 +106,11 @@ class TeamDir:
     @property
     def has_state(self) -> bool:
         return any((self.root / name).exists() for name in _STATE)
+
+    @property
+    def holds_team(self) -> bool:
+        """Whether there is anything here that a team in a database would not see. It shares the checkouts."""
+        return any((self.root / name).exists() for name in _TEAM)
 
     def prepare(self) -> None:
         """Create the directory, readable only by its owner.

@@ -19,6 +19,7 @@ from teamcli.config.settings import read_settings_file
 from teamcli.errors import ConfigError, StateError, UsageError
 from teamcli.exec.programs import Programs
 from teamcli.storage.files import make_private_dir, write_atomic
+from teamcli.storage.team_dir import TeamDir
 from teamcli.team.signing import KEY_BYTES, read_key
 from teamcli.text.redaction import register_secrets
 
@@ -61,6 +62,18 @@ def check_team_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--team: '{name}' is not a valid name: use up to 64 letters, digits, dots and dashes")
     return name
+
+
+def refuse_files(directory: TeamDir) -> None:
+    """A directory with a team in files is not used for one in a database: there would be two truths.
+
+    Raises: ConfigError
+    """
+    if directory.holds_team:
+        raise ConfigError(
+            f"{directory.root} holds a team in files: move it into the database with teamcli store import, or use the"
+            f" files, without --store and with an empty {STORE}"
+        )
 
 
 def root_commit(directory: Path) -> str:

@@ -123,6 +123,67 @@ def test_a_team_must_be_in_a_database_to_be_named(here: Path, run: Run, monkeypa
     assert "--store URL" in run("team", "--team", "x")
 
 
+STATE = ("config.json", "inbox/lead.jsonl", "transcripts/lead.jsonl", "tasks/1.json")
+IN_FILES = "holds a team in files: move it into the database with teamcli store import"
+
+
+@pytest.mark.parametrize("words", [("-p", "list"), ("worker",)], ids=["lead", "worker"])
+@pytest.mark.parametrize("name", STATE)
+def test_nothing_starts_with_a_store_where_a_team_is_in_files(
+    program: Program, postgres_url: str, name: str, words: tuple[str, ...]
+) -> None:
+    path = repository(program.directory) / ".team" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    ran = program.run(*words, "--store", postgres_url)
+    assert (ran.code, IN_FILES in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("words", [("tasks", "add", "test it"), ("send", "lead", "hello")], ids=["tasks", "send"])
+def test_what_was_sent_in_files_is_not_hidden_by_a_store(
+    program: Program, postgres_url: str, words: tuple[str, ...]
+) -> None:
+    (repository(program.directory) / ".team").mkdir()
+    assert program.run(*words).code == 0
+    ran = program.run("-p", "list", "--store", postgres_url)
+    assert (ran.code, IN_FILES in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("name", ["worktrees/alice/a.txt", "events.jsonl", "settings.json"])
+def test_what_a_team_in_a_database_shares_is_no_team_in_files(program: Program, postgres_url: str, name: str) -> None:
+    path = repository(program.directory) / ".team" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    ran = program.run("-p", "list", "--store", postgres_url)
+    assert ran.code == 0, ran.err
+
+
+CHANGES = [("send", "alice", "hello"), ("tasks", "add", "x"), ("tasks", "done", "1")]
+
+
+@pytest.mark.parametrize("named", [(), ("--store",), ("--team", "default")], ids=["variable", "store", "team"])
+@pytest.mark.parametrize("words", CHANGES, ids=" ".join)
+def test_where_a_team_is_in_files_nothing_is_changed_in_a_database(
+    stored: Path, run: Run, postgres_url: str, words: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    make_team(stored / ".team")
+    before = [run(*look, "--store", postgres_url) for look in (("inbox", "alice", "--json"), ("tasks", "--json"))]
+    assert IN_FILES in run(*words, *named, *([postgres_url] if named == ("--store",) else []))
+    after = [run(*look, "--store", postgres_url) for look in (("inbox", "alice", "--json"), ("tasks", "--json"))]
+    assert after == before
+
+
+@pytest.mark.parametrize("look", ["inbox", "log", "tasks"])
+def test_where_a_team_is_in_files_a_team_in_a_database_is_shown_only_if_it_is_named(
+    stored: Path, run: Run, postgres_url: str, look: str
+) -> None:
+    shown = run(look)
+    make_team(stored / ".team")
+    named = [run(look, "--store", postgres_url), run(look, "--team", "default")]
+    assert IN_FILES in run(look)
+    assert named == [shown, shown]
+
+
 def test_looking_leaves_nothing_behind(stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
