@@ -29,7 +29,9 @@ def looking_parser(name: str, description: str, epilog: str = "") -> Parser:
     """For commands that also work on a team in a database."""
     parser = subparser(name, description, epilog)
     parser.add_argument("--store", metavar="URL", help="the database of the team (default: TEAMCLI_STORE)")
-    parser.add_argument("--team", default="", metavar="NAME", help="which team of the database")
+    parser.add_argument(
+        "--team", default="", metavar="NAME", help="which team of the database (of any repository: NAME@ROOT)"
+    )
     return parser
 
 

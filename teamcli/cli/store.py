@@ -144,9 +144,8 @@ def _confirmed(question: str) -> bool:
 
 
 def _chosen(database: Database, arguments: Namespace) -> TeamRecord:
-    """The team of this repository, or with --team the only one of that name anywhere."""
-    name = check_team_name(arguments.team) if arguments.team else ""
-    return find_team(database, root_or_nothing(Path.cwd(), name), name)
+    """The team of this repository, or the one that --team (NAME or NAME@ROOT) chooses."""
+    return find_team(database, root_or_nothing(Path.cwd(), arguments.team), arguments.team)
 
 
 def _team(database: Database, url: str, arguments: Namespace, create: bool = False) -> Team:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, StateError
-from teamcli.store.location import root_commit, shown_url
+from teamcli.store.location import check_team_name, root_commit, shown_url
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.schema import check_version
 from teamcli.store.postgres.teams import records, view_team
@@ -52,6 +52,7 @@ def _check_team(database: Database, name: str) -> str:
         root = root_commit(Path.cwd())
     except ConfigError as e:
         return f"no team belongs to this directory ({e})"
+    name = check_team_name(name) if name else ""
     if not database.run(lambda cursor: records(cursor, root, name)):
         return "the team of this repository is created at the first start"
     viewed = view_team(database, root, name)

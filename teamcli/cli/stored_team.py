@@ -20,7 +20,7 @@ from teamcli.session.watch_client import Snapshots
 from teamcli.session.watch_source import Item, Pause, Source, recorded
 from teamcli.storage.log import Log
 from teamcli.storage.team_dir import TeamDir
-from teamcli.store.location import check_team_name, root_or_nothing, shown_url
+from teamcli.store.location import root_or_nothing, shown_url
 from teamcli.store.mirror import Mirror
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
@@ -162,12 +162,11 @@ class StoredSource:
 
 @contextmanager
 def opened_team(url: str, name: str, follows: bool) -> Iterator[StoredTeam]:
-    """The team of this repository, or, with a name, the only one of that name.
+    """The team of this repository, or the one that a name (NAME or NAME@ROOT) chooses.
 
     Raises: UsageError, ConfigError
     """
     register_secrets(secret_values(os.environ))
-    name = check_team_name(name) if name else ""
     directory = TeamDir.temporary()
     database = Database(url, CancelScope(), on_outage=warn, waits=follows)
     try:

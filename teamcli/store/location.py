@@ -28,6 +28,7 @@ _SCHEMES = ("postgresql", "postgres")
 _HOSTS = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:\d*)?(,(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:\d*)?)*")
 _BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COMMIT = re.compile(r"[0-9a-f]{4,64}")
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _GIT_SECONDS = 30
 
@@ -62,6 +63,20 @@ def check_team_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--team: '{name}' is not a valid name: use up to 64 letters, digits, dots and dashes")
     return name
+
+
+def split_team_name(given: str) -> tuple[str, str]:
+    """A name, and in the form NAME@ROOT the first digits of the repository's first commit.
+
+    Raises: UsageError
+    """
+    name, at, root = given.partition("@")
+    if at and not _COMMIT.fullmatch(root):
+        raise UsageError(
+            f"--team: '{given}' is not valid: after @, write the first digits of what teamcli store teams shows as"
+            " REPOSITORY"
+        )
+    return check_team_name(name), root
 
 
 def refuse_files(directory: TeamDir) -> None:

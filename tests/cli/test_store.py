@@ -118,6 +118,65 @@ def test_of_several_teams_of_a_repository_one_must_be_named(stored: Path, run: R
     assert "default, second; choose one with --team NAME" in run("team")
 
 
+@pytest.fixture
+def two_repositories(stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """With a team of the same name each. The current directory belongs to neither."""
+    other = repository(tmp_path / "other", "another start")
+    with monkeypatch.context() as there:
+        there.chdir(other)
+        inspect_project(other).claim()
+        make_team(other / ".team")
+        assert "Imported" in run("store", "import")
+        run("send", "alice", "in the other one")
+    monkeypatch.chdir(tmp_path)
+    return [stored, other]
+
+
+@pytest.mark.parametrize(
+    "words", [("team",), ("inbox",), ("send", "alice", "x"), ("store", "export"), ("store", "delete", "--yes")]
+)
+def test_of_several_teams_of_one_name_the_error_shows_how_to_choose_one(
+    two_repositories: list[Path], run: Run, words: tuple[str, ...]
+) -> None:
+    names = ", ".join(sorted(f"default@{root_commit(each)[:12]}" for each in two_repositories))
+    wanted = f"several teams: {names}; choose one with --team NAME@ROOT"
+    assert wanted in run(*words, "--team", "default")
+
+
+def test_a_team_is_chosen_by_its_name_and_its_repository(two_repositories: list[Path], run: Run) -> None:
+    mail = [run("inbox", "alice", "--team", f"default@{root_commit(each)[:12]}") for each in two_repositories]
+    assert ["in the other one" in each for each in mail] == [False, True]
+
+
+def test_a_clone_of_another_repository_does_not_matter_if_a_root_is_named(
+    two_repositories: list[Path], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = two_repositories
+    monkeypatch.chdir(first)
+    assert "in the other one" in run("inbox", "alice", "--team", f"default@{root_commit(other)[:12]}")
+
+
+def test_one_of_several_teams_of_a_name_is_sent_to_exported_and_deleted(
+    two_repositories: list[Path], run: Run, tmp_path: Path
+) -> None:
+    name = f"default@{root_commit(two_repositories[1])[:12]}"
+    assert "waits until it starts" in run("send", "alice", "for all to see", "--team", name)
+    run("store", "export", str(tmp_path / "copy"), "--team", name)
+    assert "for all to see" in (tmp_path / "copy/inbox/alice.jsonl").read_text()
+    assert run("store", "delete", "--yes", "--team", name) == "Deleted the team 'default'.\n"
+    (left,) = run("store", "teams", "--json").splitlines()
+    assert json.loads(left)["root"] == root_commit(two_repositories[0])
+
+
+@pytest.mark.parametrize("root", ["", "xyz", "25d", "DROP TABLE"])
+def test_what_cannot_be_the_root_of_a_team_is_refused(stored: Path, run: Run, root: str) -> None:
+    assert "after @, write the first digits" in run("team", "--team", f"default@{root}")
+
+
+def test_a_root_that_no_team_has_is_named(stored: Path, run: Run) -> None:
+    assert "the database has no team 'default@0123'" in run("team", "--team", "default@0123")
+
+
 def test_a_team_must_be_in_a_database_to_be_named(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEAMCLI_STORE")
     assert "--store URL" in run("team", "--team", "x")

@@ -11,7 +11,16 @@ from psycopg import Cursor
 from teamcli.cancel import CancelScope
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
-from teamcli.store.location import DEFAULT_TEAM, find_key, key_path, load_key_of_team, make_key, missing_key, this_host
+from teamcli.store.location import (
+    DEFAULT_TEAM,
+    find_key,
+    key_path,
+    load_key_of_team,
+    make_key,
+    missing_key,
+    split_team_name,
+    this_host,
+)
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.schema import check_version
 from teamcli.store.postgres.team_rows import Team
@@ -89,19 +98,22 @@ def view_team(database: Database, root: str, name: str) -> ViewedTeam:
     return ViewedTeam(team, record, key is not None, problem)
 
 
-def find_team(database: Database, root: str, name: str) -> TeamRecord:
-    """A team of a repository, or, with a name, the only one of that name anywhere.
+def find_team(database: Database, root: str, given: str) -> TeamRecord:
+    """A team of a repository; with a name, also the only one of that name anywhere; as NAME@ROOT, that of any
+    repository.
 
     Raises: StateError, UsageError
     """
-    found = database.run(lambda cursor: records(cursor, root, name))
+    name, start = split_team_name(given) if given else ("", "")
+    found = [] if start else database.run(lambda cursor: records(cursor, root, name))
     if not found and name:
-        root, found = "", database.run(lambda cursor: records(cursor, "", name))
-    return choose(found, root, name)
+        root, everywhere = "", database.run(lambda cursor: records(cursor, "", name))
+        found = [each for each in everywhere if each.root.startswith(start)]
+    return choose(found, root, given)
 
 
 def choose(found: list[TeamRecord], root: str, name: str) -> TeamRecord:
-    """The only team that was found. Without a name, the default one, or the only one.
+    """The only team that was found: of a repository, or, without a root, of all.
 
     Raises: UsageError, which lists the teams if there are several
     """
@@ -111,8 +123,9 @@ def choose(found: list[TeamRecord], root: str, name: str) -> TeamRecord:
     if not found:
         named = f"no team '{name}'{here}" if name else f"no team{here}"
         raise UsageError(f"the database has {named}; teamcli store teams lists what it has")
-    names = ", ".join(sorted(f"{each.name} ({each.root[:12]})" if not root else each.name for each in found))
-    raise UsageError(f"the database has several teams{here}: {names}; choose one with --team NAME")
+    names = ", ".join(sorted(each.name if root else f"{each.name}@{each.root[:12]}" for each in found))
+    form = "NAME" if root else "NAME@ROOT"
+    raise UsageError(f"the database has several teams{here}: {names}; choose one with --team {form}")
 
 
 def records(cursor: Cursor[Any], root: str = "", name: str = "") -> list[TeamRecord]:
