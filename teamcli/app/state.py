@@ -65,8 +65,13 @@ class StateOpener:
 
     def open(self, choices: Choices, owns_process: bool) -> OpenState:
         """Raises: ConfigError, StateError, UsageError."""
-        if not self._options.no_team and (url := store_of(self._options, choices)):
-            return self._open_store(url, choices.settings.lease_seconds, owns_process)
+        if not self._options.no_team:
+            if url := store_of(self._options, choices):
+                return self._open_store(url, choices.settings.lease_seconds, owns_process)
+            if self._options.team or self._options.host:
+                from teamcli.store.location import refuse_without_store
+
+                refuse_without_store(self._options.team, self._options.host)
         dir, lock = self._team_dir()
         if not dir.is_private:
             known = self._project.notes

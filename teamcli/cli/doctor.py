@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from teamcli.config.project import Project, inspect_project
 from teamcli.config.role_hooks import with_role_hooks
 from teamcli.config.roles import Roles, load_roles, role_dirs
 from teamcli.config.settings import Settings
+from teamcli.config.trust import home_dir
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
@@ -27,7 +28,7 @@ from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import TeamDir, lock_holder
-from teamcli.store.location import find_store
+from teamcli.store.location import find_store, refuse_files, refuse_without_store
 from teamcli.team.roster_file import read_team
 from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls, one_line
@@ -43,7 +44,12 @@ class Doubt(str):
 
 
 def run_doctor(store: str | None, team: str) -> int:
-    """Print a line for each check; returns the exit code."""
+    """Print a line for each check; returns the exit code.
+
+    Raises: UsageError
+    """
+    if team and not find_store(store, os.environ, home_dir()):
+        refuse_without_store(team)
     try:
         checks = _Checks(inspect_project(Path.cwd()), store, team)
     except TeamcliError as e:
@@ -239,20 +245,33 @@ class _Checks:
             return "not there yet; created at the first start"
         if not os.access(team.root, os.W_OK | os.X_OK):
             raise ConfigError(f"{team.root} is not writable: change its owner or mode, or use --no-team")
+        if self._has_store:
+            refuse_files(team)
+            return f"the team is in the database{self._hosts_here()}"
         pid = lock_holder(team.lock)
         running = f"; teamcli is running here (process {pid})" if pid is not None else ""
-        return f"{counted(len(list_sessions(team.lead_transcript)), 'session')}{running}{_orphans(team)}"
+        sessions = counted(len(list_sessions(team.lead_transcript)), "session")
+        members = (member.name for member in read_team(team.config).members)
+        return f"{sessions}{running}{_orphans(team, members)}"
+
+    def _hosts_here(self) -> str:
+        hosts = self._project.team.root / "hosts"
+        names = sorted(each.name for each in hosts.iterdir()) if hosts.is_dir() else []
+        pids = {name: lock_holder(TeamDir.mirror(self._project.directory, name).lock) for name in names}
+        shown = ", ".join(f"{name} (running, process {pid})" if pid else name for name, pid in pids.items())
+        return f"; hosts that have worked here: {one_line(shown, _LONGEST_LIST)}" if shown else ""
 
     def _check_store(self) -> str:
         url = find_store(self._store, os.environ, self._project.home)
         from teamcli.cli.store_check import check_store  # late: it loads what a team in files never needs
 
-        fine, problem = check_store(url, self._team_name)
-        return Doubt(f"{fine}; {problem}") if problem else fine
+        found = check_store(url, self._team_name)
+        fine = found.fine if found.members is None else found.fine + _orphans(self._project.team, found.members)
+        return Doubt(f"{fine}; {found.problem}") if found.problem else fine
 
 
-def _orphans(team: TeamDir) -> str:
+def _orphans(team: TeamDir, members: Iterable[str]) -> str:
     """The checkouts whose members are no longer in the team."""
-    members = {member.name for member in read_team(team.config).members}
-    names = [each.member for each in checkouts_in(team.worktrees) if each.member not in members]
+    known = set(members)
+    names = [each.member for each in checkouts_in(team.worktrees) if each.member not in known]
     return f"; worktrees of nobody: {', '.join(names)} (/discard NAME removes one)" if names else ""

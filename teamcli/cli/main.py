@@ -58,7 +58,7 @@ def _subcommand(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 def _run_agent(options: Options) -> int:
     enter_directory(options.cwd)
     if options.resume == "":
-        return _print_sessions()
+        return _print_sessions(options.store, options.team)
     from teamcli.app import run as app  # late: `--help` and usage errors do not need it
 
     return app.run_headless(options) if options.headless else app.run_repl(options)
@@ -81,8 +81,8 @@ def _doctor(argv: Sequence[str]) -> int:
 
 
 def _sessions(argv: Sequence[str]) -> int:
-    parse(subparser("sessions", "List this directory's lead sessions, newest first."), argv)
-    return _print_sessions()
+    arguments = parse(looking_parser("sessions", "List this directory's lead sessions, newest first."), argv)
+    return _print_sessions(arguments.store, arguments.team)
 
 
 def _team(argv: Sequence[str]) -> int:
@@ -96,12 +96,12 @@ def _team(argv: Sequence[str]) -> int:
 
 
 def _up(argv: Sequence[str]) -> int:
-    parser = subparser("up", "Let the members of .team/team.toml join this directory's team. Calls no model.")
+    parser = looking_parser("up", "Let the members of .team/team.toml join this directory's team. Calls no model.")
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
     arguments = parse(parser, argv)
     from teamcli.app.up import run_up
 
-    return run_up(arguments.trust)
+    return run_up(Options(store=arguments.store or "", team=arguments.team, trust=arguments.trust))
 
 
 def _inbox(argv: Sequence[str]) -> int:
@@ -278,12 +278,13 @@ def _demo(argv: Sequence[str]) -> int:
     return run_demo()
 
 
-def _print_sessions() -> int:
+def _print_sessions(store: str | None, team: str) -> int:
     from teamcli.cli.tables import print_table
+    from teamcli.cli.team import open_snapshot
     from teamcli.commands.reports.sessions import session_table
-    from teamcli.storage.team_dir import TeamDir
 
-    print_table(session_table(TeamDir.here().lead_transcript))
+    with open_snapshot(store, team) as snapshot:
+        print_table(session_table(snapshot.lead_transcript()))
     return ExitStatus.DONE
 
 

@@ -10,8 +10,10 @@ from teamcli.app.merging import merging_from_outside
 from teamcli.cancel import CancelScope
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
-from teamcli.errors import MergeRefused
+from teamcli.config.trust import home_dir
+from teamcli.errors import MergeRefused, UsageError
 from teamcli.storage.team_dir import TeamDir
+from teamcli.store.location import find_store, refuse_files
 from teamcli.team.message import USER
 from teamcli.text.escaping import escape_controls
 from teamcli.text.redaction import register_secrets
@@ -19,7 +21,13 @@ from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 
 def merge(name: str, message: str) -> int:
-    """Merge, and print what was merged; returns the exit code."""
+    """Merge, and print what was merged; returns the exit code.
+
+    Raises: UsageError, ConfigError
+    """
+    if find_store(None, os.environ, home_dir()):
+        refuse_files(TeamDir.here())
+        raise UsageError(f"the team is in a database, where only its lead merges: type /merge {name} at its prompt")
     register_secrets(secret_values(os.environ))
     cancel = CancelScope()
     # Inside a member's checkout, the team of the main directory is meant.

@@ -101,6 +101,11 @@ class StoredTeam(TeamSnapshot):
         self._mirror.bring_timeline()
         return super().timeline()
 
+    def lead_transcript(self) -> Path:
+        self._warn_without_key()
+        self._mirror.bring_transcripts([LEAD])
+        return super().lead_transcript()
+
     def timeline_log(self) -> Log:
         return EventRows(self._team, COMMAND_LINE, self.directory.root / "recorded.jsonl")
 

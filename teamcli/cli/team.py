@@ -32,7 +32,7 @@ from teamcli.errors import StateError, UsageError
 from teamcli.storage.append_log import AppendLog
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
-from teamcli.store.location import find_store, refuse_files
+from teamcli.store.location import find_store, refuse_files, refuse_without_store
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
@@ -188,6 +188,10 @@ class TeamSnapshot:
         """The file of the timeline, with what has happened until now."""
         return self.directory.events
 
+    def lead_transcript(self) -> Path:
+        """The file with the lead's conversations until now."""
+        return self.directory.lead_transcript
+
     def task_storage(self, only_reads: bool = False) -> TaskStorage:
         """The tasks of the board."""
         from teamcli.tasks.task_files import TaskFiles  # late, as below: only some commands need them
@@ -313,8 +317,7 @@ def open_snapshot(store: str | None, name: str, follows: bool = False, changes: 
     """
     url = find_store(store, os.environ, home_dir())
     if not url:
-        if name:
-            raise UsageError("--team chooses a team in a database: name that with --store URL")
+        refuse_without_store(name)
         yield TeamSnapshot.here()
         return
     if changes or not (store or name):

@@ -79,6 +79,12 @@ def split_team_name(given: str) -> tuple[str, str]:
     return check_team_name(name), root
 
 
+def refuse_without_store(team: str, host: str = "") -> None:
+    """Raises: UsageError, if an option was given that means nothing to a team in files"""
+    if option := "--team" if team else "--host" if host else "":
+        raise UsageError(f"{option} is for a team in a database: name that with --store URL, or set {STORE}")
+
+
 def refuse_files(directory: TeamDir) -> None:
     """A directory with a team in files is not used for one in a database: there would be two truths.
 

@@ -23,6 +23,7 @@ from teamcli.store.postgres.transcripts import TranscriptRows
 from tests.support.file_team import KEY, git, make_team, repository
 from tests.support.postgres import PASSWORD
 from tests.support.program import Program
+from tests.support.running import Running
 from tests.support.waiting import wait_until
 
 Run = Callable[..., str]
@@ -236,10 +237,10 @@ def test_where_a_team_is_in_files_nothing_is_changed_in_a_database(
 def test_where_a_team_is_in_files_a_team_in_a_database_is_shown_only_if_it_is_named(
     stored: Path, run: Run, postgres_url: str, look: str
 ) -> None:
-    shown = run(look)
+    shown = run(look, "--json")
     make_team(stored / ".team")
-    named = [run(look, "--store", postgres_url), run(look, "--team", "default")]
-    assert IN_FILES in run(look)
+    named = [run(look, "--json", "--store", postgres_url), run(look, "--json", "--team", "default")]
+    assert IN_FILES in run(look, "--json")
     assert named == [shown, shown]
 
 
@@ -468,3 +469,144 @@ def test_a_follower_shows_what_other_machines_do(
         conversation.close()
         team.database.close()
     assert printed.count(b"first words") == 1
+
+
+@pytest.fixture
+def lead(program: Program, postgres_url: str) -> Program:
+    """A repository whose team is in a database, that a lead has worked for once."""
+    repository(program.directory)
+    program.variables["TEAMCLI_STORE"] = postgres_url
+    assert program.run("-p", "read it all").code == 0
+    return program
+
+
+def team_file(program: Program, more: str = "") -> None:
+    (program.directory / ".team/team.toml").write_text(f'[[member]]\nname = "alice"\nrole = "coder"\n{more}')
+
+
+def test_up_brings_the_members_of_the_team_file_into_the_database(lead: Program) -> None:
+    team_file(lead)
+    assert (ran := lead.run("up", "--trust")).code == 0, ran.err
+    assert (ran.out, ran.err) == ("alice: joined\n", "")
+    assert [member["name"] for member in lead.run("team", "--json").json["members"]] == ["alice"]
+    assert lead.run("up").out == "alice: unchanged\n"
+
+
+def test_a_lead_works_with_the_members_that_up_has_brought(lead: Program) -> None:
+    team_file(lead)
+    lead.run("up", "--trust")
+    ran = lead.run("--permission-mode", "bypassPermissions", stdin="@alice run echo good morning\n/wait\n")
+    assert (ran.code, "good morning" in ran.out) == (0, True), ran.err
+    assert not TeamDir(lead.directory / ".team").has_state
+
+
+def test_a_member_of_the_team_file_that_up_has_brought_waits_for_its_host(lead: Program) -> None:
+    team_file(lead, 'host = "box"\n')
+    assert lead.run("up", "--trust").out == "alice: joined\n"
+    (alice,) = lead.run("team", "--json").json["members"]
+    assert (alice["host"], alice["worktree"]) == ("box", True)
+    assert "box (not there)" in lead.run("team").out
+
+
+def test_up_names_its_team_like_the_lead(lead: Program, postgres_url: str) -> None:
+    team_file(lead)
+    words = ("--store", postgres_url, "--team", "shop")
+    assert lead.run("up", "--trust", *words, env={"TEAMCLI_STORE": ""}).out == "alice: joined\n"
+    shown = lead.run("team", "--json", *words, env={"TEAMCLI_STORE": ""}).json
+    assert [member["name"] for member in shown["members"]] == ["alice"]
+
+
+def test_up_waits_for_no_lead_that_runs(lead: Program) -> None:
+    team_file(lead)
+    with Running(lead) as running:
+        running.type("list")
+        running.wait_for("No teammates")
+        ran = lead.run("up", "--trust")
+    assert (ran.code, f"teamcli runs in this directory (process {running.process.pid})" in ran.err) == (2, True), (
+        ran.err
+    )
+
+
+def test_up_is_refused_where_a_team_is_in_files(program: Program, postgres_url: str) -> None:
+    repository(program.directory)
+    program.run("-p", "list")
+    team_file(program)
+    ran = program.run("up", "--trust", "--store", postgres_url)
+    assert (ran.code, IN_FILES in ran.err) == (2, True), ran.err
+
+
+def test_merge_says_that_only_the_lead_merges_and_leaves_nothing_behind(lead: Program) -> None:
+    ran = lead.run("merge", "alice")
+    assert ran.code == 2
+    assert ran.err == (
+        "teamcli: the team is in a database, where only its lead merges: type /merge alice at its prompt\n"
+    )
+    assert not TeamDir(lead.directory / ".team").has_state
+
+
+@pytest.mark.parametrize("words", [("sessions",), ("-r",)], ids=["sessions", "resume"])
+def test_sessions_of_a_lead_are_listed_from_any_clone(lead: Program, tmp_path: Path, words: tuple[str, ...]) -> None:
+    git(tmp_path, "clone", "-q", str(lead.directory), "clone")
+    clone = Program(tmp_path / "clone", lead.home, variables=lead.variables)
+    listed = [each.run(*words).out for each in (lead, clone)]
+    assert "read it all" in listed[0]
+    assert listed[1] == listed[0]
+    (id,) = [line.split()[0] for line in listed[0].splitlines()]
+    assert clone.run("-p", "list", "--resume", id).code == 0
+
+
+def test_sessions_are_those_of_the_team_that_is_named(lead: Program) -> None:
+    assert lead.run("-p", "read the shop", "--team", "shop").code == 0
+    assert "read the shop" in lead.run("sessions", "--team", "shop").out
+    assert "read it all" in lead.run("-r", "--team", "default").out
+
+
+def lines_of_doctor(program: Program) -> dict[str, str]:
+    return {
+        line.split()[1]: line for line in program.run("doctor").out.splitlines() if line.startswith(("ok", "?", "BAD"))
+    }
+
+
+def test_the_doctor_counts_the_sessions_in_the_database(lead: Program) -> None:
+    found = lines_of_doctor(lead)
+    assert "0 sessions" not in found[".team"]
+    assert "the team 'default' and its key are there, with 1 session" in found["store"]
+
+
+def test_the_doctor_names_the_hosts_that_have_worked_here(lead: Program) -> None:
+    assert f"hosts that have worked here: {os.uname().nodename}-lead" in lines_of_doctor(lead)[".team"]
+
+
+def test_the_doctor_knows_whose_worktrees_are_here(lead: Program) -> None:
+    spawn = "spawn alice as coder in a worktree: tell lead: here"
+    assert lead.run("-p", spawn, "--permission-mode", "bypassPermissions").code == 0
+    git(lead.directory, "worktree", "add", "-q", ".team/worktrees/bob", "-b", "team/bob")
+    found = lines_of_doctor(lead)
+    assert "worktrees of nobody: bob (" in found["store"]
+    assert "worktrees of nobody" not in found[".team"]
+
+
+def test_the_doctor_refuses_files_next_to_a_store(lead: Program) -> None:
+    (lead.directory / ".team/tasks").mkdir()
+    (line,) = [line for line in lead.run("doctor").out.splitlines() if IN_FILES in line]
+    assert line.startswith("BAD  .team")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", "list", "--team", "shop"),
+        ("-p", "list", "--host", "box"),
+        ("-r", "--team", "shop"),
+        ("sessions", "--team", "shop"),
+        ("up", "--trust", "--team", "shop"),
+        ("doctor", "--team", "shop"),
+    ],
+    ids=" ".join,
+)
+def test_options_for_a_team_in_a_database_need_one(program: Program, words: tuple[str, ...]) -> None:
+    (program.directory / ".team").mkdir()
+    team_file(program)
+    ran = program.run(*words)
+    assert (ran.code, "is for a team in a database: name that with --store URL" in ran.err) == (2, True), ran.err
+    assert not TeamDir(program.directory / ".team").has_state
