@@ -226,7 +226,7 @@ The lead says who runs here: "spawn alice as coder on host HOST"."""
 def _worker(argv: Sequence[str]) -> int:
     parser = subparser("worker", "Run members of a team in a database on this machine, in this clone.", _WORKER_NEEDS)
     parser.add_argument("--store", default="", metavar="URL", help="the team's PostgreSQL database (or TEAMCLI_STORE)")
-    parser.add_argument("--team", default="", metavar="NAME", help="which team of the store (default: default)")
+    parser.add_argument("--team", default="", metavar="NAME", help="which team of the store (default: the only one)")
     parser.add_argument("--name", default="", metavar="HOST", help="what this host is called (default: the machine)")
     parser.add_argument("--slots", type=at_least_one, default=8, metavar="N", help="run at most N members (default: 8)")
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
@@ -380,7 +380,12 @@ def _agent_parser() -> Parser:
     add("--strict-mcp-config", action="store_true", help="use no other MCP servers")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--store", default="", metavar="URL", help="keep the team in this PostgreSQL database")
-    add("--team", default="", metavar="NAME", help="which team of the store (default: default)")
+    add(
+        "--team",
+        default="",
+        metavar="NAME",
+        help="which team of the store (default: the only one, or a new one called default)",
+    )
     add("--host", default="", metavar="NAME", help="what this machine is called in the team (default: its name)")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
     add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")
