@@ -148,12 +148,13 @@ class StateOpener:
 
 def store_of(options: Options, choices: Choices) -> str:
     """The URL of the store; empty if the state is in files, as it usually is."""
-    if not (options.store or os.environ.get(STORE) or choices.settings.store):
+    given = options.store or choices.embedding.settings.get("store")  # by the program that embeds the session
+    if not (given or os.environ.get(STORE) or choices.settings.store):
         return ""
     from teamcli.config.trust import home_dir
     from teamcli.store.location import find_store
 
-    return find_store(options.store, os.environ, home_dir())
+    return find_store(given, os.environ, home_dir())
 
 
 def open_roster(dir: TeamDir, engine: Engine, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:

@@ -100,7 +100,7 @@ class Session:
         base_url: str = "",
         offline: bool = False,
         trust: bool = False,
-        team: bool = True,
+        team: bool | str = True,
         continue_: bool = False,
         resume: str | None = None,
         add_dirs: Iterable[str | os.PathLike[str]] = (),
@@ -124,7 +124,8 @@ class Session:
             offline=offline,
             trust=trust,
             add_dirs=tuple(map(Path, add_dirs)),
-            no_team=not team,
+            no_team=team is False,
+            team=team if isinstance(team, str) else "",
         )
         check_options(options)
         embedding = Embedding(model_factory(llm), as_tools(tools), as_hooks(hooks), settings)
@@ -266,12 +267,13 @@ class Session:
         plan: bool = False,
         worktree: bool = False,
         claims: bool = False,
+        host: str = "",
     ) -> Member:
         """Start a teammate, or give an idle one its next task. Returns while it works.
 
         `tools` names the tools it may use. With `plan`, it changes nothing until its plan is approved. With `worktree`,
         it works in its own checkout of the repository. With `claims`, it takes free tasks from the board whenever it is
-        idle.
+        idle. `host` is where it starts, of a team in a database: the name of a host, or `any`.
 
         Raises: UsageError; TeamError, for an invalid name or a teammate that is working; StateError
         """
@@ -284,11 +286,11 @@ class Session:
             raise UsageError("this session has no team: open it without team=False")
         only = None if tools is None else [tools] if isinstance(tools, str) else list(tools)
         given = {"name": name, "role": role, "prompt": prompt, "model": model, "tools": only, "plan": plan}
-        args = checked_input(SPAWN_TEAMMATE, {**given, "worktree": worktree, "claims": claims})
+        args = checked_input(SPAWN_TEAMMATE, {**given, "worktree": worktree, "claims": claims, "host": host})
         with tool_errors_raised():
             chosen = None if only is None else args.tools
             request = SpawnRequest(args.name, args.role, args.prompt, args.model, chosen, args.plan, args.worktree)
-            session.team.spawn(request._replace(claims=args.claims, by_user=True))
+            session.team.spawn(request._replace(claims=args.claims, host=args.host, by_user=True))
         return session.team.roster.get(name)
 
     def stop(self, name: str) -> bool:

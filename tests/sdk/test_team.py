@@ -46,6 +46,15 @@ def gated(gate: Gate, *names: str) -> Callable[[], Model]:
 
 
 class TestSpawn:
+    def test_a_team_in_files_has_no_other_host(self, opened: Open) -> None:
+        session = opened(llm=scripted(alice=["never"]))
+        with pytest.raises(TeamError, match="there is no host 'box'"):
+            session.spawn("alice", "coder", "say so", host="box")
+
+    def test_a_team_in_files_has_no_name(self, opened: Open) -> None:
+        with pytest.raises(UsageError, match="is for a team in a database"):
+            opened(llm=scripted(), team="shop")
+
     def test_spawn_starts_a_teammate_on_the_given_terms(self, opened: Open, place: Path) -> None:
         model = scripted(alice=["I am done."])
         session = opened(llm=model)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from teamcli import Session, UsageError
 from tests.store.machines import Machines, machines_in
 from tests.support.answers import text, tool
 from tests.support.team_script import TeamScript
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.worktrees.conftest import git
 
 
@@ -383,3 +384,35 @@ def test_commands_see_neither_the_address_nor_the_password_of_the_database(machi
         machines.run("look")
     result = script.requests["lead"][-1]["messages"][-1]["content"][0]["content"]
     assert result == "0\n[exit code 1]"
+
+
+@pytest.fixture
+def library(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
+    """Opens a session of the library in the lead's clone."""
+    monkeypatch.setenv("HOME", str(machines.lead.home))
+
+    def open_one(**options: Any) -> Session:
+        settings = {"store": machines.url}
+        return Session(machines.lead.directory, settings=settings, permission_mode="bypassPermissions", **options)
+
+    return open_one
+
+
+def test_a_program_says_on_which_host_a_member_starts(machines: Machines, library: Callable[..., Session]) -> None:
+    machines.worker("box")
+    with library() as session:
+        assert session.spawn("alice", "coder", "run pwd", host="box").host == "box"
+        assert session.wait(DEADLINE_SECONDS)
+        (mail,) = session.inbox()
+    assert str(machines.base / "box" / ".team" / "worktrees" / "alice") in mail.message.content
+
+
+def test_a_program_says_which_team_of_the_database_it_uses(machines: Machines, library: Callable[..., Session]) -> None:
+    machines.make_team("shop")
+    with pytest.raises(UsageError, match="several teams"):
+        library()
+    with library(team="shop") as session:
+        session.spawn("alice", "coder", "list")
+        assert session.wait(DEADLINE_SECONDS)
+    query = "select team.name, member.name from member join team on team.id = member.team"
+    assert machines.rows(query) == [("shop", "alice")]
