@@ -446,3 +446,69 @@ def test_an_order_is_obeyed_once_and_only_by_the_process_that_it_was_for(
     assert orders(second.new_orders("alice")) == []
     sender.order("alice", Order.INTERRUPT)
     assert orders(second.new_orders("alice")) == ["interrupt"]
+
+
+# A host that has seen more rows than it can remember
+
+
+def see_many_rows(newest: Newest) -> None:
+    """So many that all earlier ones are forgotten."""
+    from teamcli.store.postgres.newest import MOST_REMEMBERED
+
+    for n in range(MOST_REMEMBERED):
+        newest.admits(f"transcript/{n}/1", 1)
+
+
+def test_a_member_that_a_host_has_forgotten_is_changed_for_all_hosts(
+    roster: Start, remembers: Remember, team: Team
+) -> None:
+    from teamcli.store.postgres.newest import Newest
+
+    newest = remembers()
+    here, there = roster(newest), roster(Newest(team.uid))
+    here.add(Member("alice", "coder", IDLE))
+    for paused in (True, False, True, False):
+        here.update("alice", paused=paused)
+    there.refresh()
+    see_many_rows(newest)
+    here.update("alice", paused=True)
+    there.refresh()
+    assert there.get("alice").paused
+
+
+def test_a_task_that_a_host_has_forgotten_is_claimed_once(team: Team, lead: Fence, warnings: list[str]) -> None:
+    from teamcli.store.postgres.newest import Newest
+    from teamcli.store.postgres.tasks import TaskRows
+
+    newest = Newest(team.uid)
+    here = StoredBoard(TaskRows(team, lead, warnings.append, newest), lambda: NAMES)
+    there = StoredBoard(TaskRows(team, lead, warnings.append, Newest(team.uid)), lambda: NAMES)
+    here.create("lead", "work")
+    here.update("lead", 1, TaskChange(description="more"))
+    there.tasks()
+    see_many_rows(newest)
+    assert here.claim_next("alice")
+    assert there.claim_next("bob") is None
+    assert there.get(1).owner == "alice"
+
+
+def test_the_next_version_of_a_forgotten_row_is_newer_also_after_a_restart(remembers: Remember) -> None:
+    newest = remembers()
+    newest.admits("task/1", 7)
+    see_many_rows(newest)
+    newest.close()
+    assert newest.of("task/1") == 0
+    assert remembers().next("task/1") == 8
+
+
+def test_a_host_forgets_the_rows_first_that_it_has_not_looked_at_for_longest(team: Team) -> None:
+    from teamcli.store.postgres.newest import MOST_REMEMBERED, Newest
+
+    newest = Newest(team.uid)
+    newest.admits("member/alice", 7)
+    newest.admits("member/bob", 7)
+    for n in range(MOST_REMEMBERED - 1):
+        newest.admits("member/alice", 7)
+        newest.admits(f"task/{n}", 1)
+    assert newest.of("member/alice") == 7
+    assert newest.of("member/bob") == 0

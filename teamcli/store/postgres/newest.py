@@ -16,7 +16,7 @@ from teamcli.storage.files import decode_line, read_regular, write_atomic
 
 WRITE_SECONDS = 0.5
 MOST_REMEMBERED = 20_000
-"""Rows, in the order in which they were first seen; older ones are forgotten."""
+"""Rows. Those that were looked at longest ago are forgotten."""
 _LARGEST_FILE = 10_000_000
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ class Newest:
         self._uid = uid
         self._path = path
         self._lock = threading.Lock()
-        self._versions = _read(path, uid) if path else {}
+        # The floor is the highest version of all rows that were forgotten.
+        self._versions, self._floor = _read(path, uid) if path else ({}, 0)
         self._is_due = False
 
     @property
@@ -40,8 +41,14 @@ class Newest:
         return f"if the database was restored from a backup, stop teamcli everywhere and {file}"
 
     def of(self, row: str) -> int:
-        """0 for a row that was never seen."""
-        return self._versions.get(row, 0)
+        """0 for a row that was never seen, or forgotten."""
+        with self._lock:
+            return self._versions.get(row, 0)
+
+    def next(self, row: str) -> int:
+        """A version that is newer than any that this host has seen of a row, also if it has forgotten that."""
+        with self._lock:
+            return max(self._versions.get(row, 0), self._floor) + 1
 
     def known(self, beginning: str) -> list[str]:
         """The rows that begin so, without that beginning."""
@@ -51,11 +58,11 @@ class Newest:
     def admits(self, row: str, version: int) -> bool:
         """Whether a row that is signed is not older than what was seen of it. If so, it is the newest now."""
         with self._lock:
-            known = self._versions.get(row, 0)
+            known = self._versions.pop(row, 0)
+            if newest := max(known, version):
+                self._versions[row] = newest  # as the last one
             if version > known:
-                self._versions[row] = version
-                if len(self._versions) > MOST_REMEMBERED:
-                    del self._versions[next(iter(self._versions))]
+                self._forget()
                 self._write_soon()
         return version >= known
 
@@ -63,6 +70,10 @@ class Newest:
         """Write what is not written yet."""
         with self._lock:
             self._write()
+
+    def _forget(self) -> None:
+        if len(self._versions) > MOST_REMEMBERED:
+            self._floor = max(self._floor, self._versions.pop(next(iter(self._versions))))
 
     def _write_soon(self) -> None:
         if self._path is not None and not self._is_due:
@@ -77,13 +88,14 @@ class Newest:
             return
         self._is_due = False
         try:
-            data = json.dumps({"v": 1, "team": self._uid, "versions": self._versions}, indent=0)
+            known = {"v": 1, "team": self._uid, "floor": self._floor, "versions": self._versions}
+            data = json.dumps(known, indent=0)
             write_atomic(self._path, data.encode() + b"\n", durable=False)
         except StateError as e:  # it protects, and nothing else needs it
             logger.warning("the newest versions of rows were not written: %s", e)
 
 
-def _read(path: Path, uid: str) -> dict[str, int]:
+def _read(path: Path, uid: str) -> tuple[dict[str, int], int]:
     """What was remembered for this team; nothing if the file is of another one, or damaged.
 
     Raises: StateError
@@ -91,10 +103,11 @@ def _read(path: Path, uid: str) -> dict[str, int]:
     try:
         found = decode_line(read_regular(path, _LARGEST_FILE)) or {}
     except FileNotFoundError:
-        return {}
+        return {}, 0
     except (OSError, ValueError) as e:
         raise StateError(f"{path} cannot be read ({e}); delete it") from e
-    versions = found.get("versions")
+    versions, floor = found.get("versions"), found.get("floor")
     if found.get("team") != uid or not isinstance(versions, dict):
-        return {}
-    return {str(row): version for row, version in versions.items() if isinstance(version, int)}
+        return {}, 0
+    known = {str(row): version for row, version in versions.items() if isinstance(version, int)}
+    return known, floor if isinstance(floor, int) else 0

@@ -150,7 +150,7 @@ class RosterRows:
             return None
         [(table, (key, change))] = items
         wanted, there = change.wanted, self._versions[table].get(key, NO_ROW)
-        version = self._newest.of(table.row(key)) + 1
+        version = self._newest.next(table.row(key))
         if wanted is None:
             return None
         try:

@@ -220,7 +220,7 @@ class Saving:
     def _try(
         self, table: RowTable[T], key: str, wanted: T | None, there: int, lease: tuple[str, int]
     ) -> Found[T] | None:
-        version = self._newest.of(table.row(key)) + 1
+        version = self._newest.next(table.row(key))
         sql, values = table.replacing(self._team, lease, key, there, version, wanted)
         self._cursor.execute(sql.encode(), values)
         return Found(version, wanted) if self._cursor.rowcount == 1 else None

@@ -187,7 +187,7 @@ class TaskRows(TaskStorage):
         assert self._cursor is not None, "only inside a change"
         known = self._written.get(task.id) or self._rows.get(task.id)
         stored = StoredTask(task, _NO_FILE, known.stored.unknown if known else {})
-        version, doc = self._newest.of(_name(task.id)) + 1, _doc(stored)
+        version, doc = self._newest.next(_name(task.id)), _doc(stored)
         values: dict[str, Any] = {"team": self._team.id, "id": task.id, "version": version, "change": self._change}
         values |= {"status": str(task.status), "owner": task.owner, "doc": doc}
         values |= {"sig": self._team.sign("task", task.id, version, doc), "there": known.version if known else 0}
