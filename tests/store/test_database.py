@@ -141,6 +141,32 @@ def test_a_conflict_that_does_not_end_is_an_error(opened: Opened, monkeypatch: p
     assert len(tries) == 1 + module.MOST_CONFLICTS
 
 
+def test_a_statement_that_takes_too_long_is_repeated_once_and_others_go_first(postgres_url: str) -> None:
+    opened = Opened(f"{postgres_url}&options=-c%20statement_timeout%3D300ms")
+    tries: list[int] = []
+    ended: list[str] = []
+
+    def act(cursor: psycopg.Cursor[Any]) -> None:
+        tries.append(1)
+        cursor.execute("select pg_sleep(600)")
+
+    def slow() -> None:
+        try:
+            opened.database.run(act)
+        finally:
+            ended.append("slow")
+
+    thread, results = in_thread(slow)
+    wait_until(lambda: tries)
+    other, _ = in_thread(lambda: (opened.one(), ended.append("other")))  # as the renewal of a lease
+    for each in (thread, other):
+        each.join(DEADLINE_SECONDS)
+    assert "canceling statement due to statement timeout" in str(results)
+    assert len(tries) == 2
+    assert ended == ["other", "slow"]
+    opened.database.close()
+
+
 def test_a_transaction_whose_commit_was_not_answered_runs_again(opened: Opened, other: psycopg.Connection[Any]) -> None:
     """It is killed before the commit, which looks the same to the client."""
     tries: list[int] = []
@@ -262,6 +288,14 @@ def test_a_network_that_is_cut_or_stalls_is_an_outage_that_ends(
 def test_an_answer_that_takes_long_is_waited_for(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.5)
     assert opened.database.run(lambda cursor: [cursor.execute("select pg_sleep(0.3)") for _ in range(2)])
+
+
+def test_an_answer_that_takes_long_to_arrive_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
+    opened = Opened(postgres_url, waits=False)
+    slow = "select repeat('x', 100000) from generate_series(1, 8) n, lateral (select pg_sleep(0.2), n) as pause"
+    assert len(opened.database.fetch(slow, {})) == 8
+    opened.database.close()
 
 
 def test_whoever_gets_the_sentence_may_use_the_database(own_postgres: Server) -> None:

@@ -252,6 +252,31 @@ def test_a_conversation_that_was_taken_over_is_what_it_was_without_the_last_mess
     assert [message.content for message in conversation.messages] == [(text_block("hello"),)]
 
 
+class Measured:
+    """A database, and how large each of its answers was."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self.sizes: list[int] = []
+
+    def fetch(self, query: str, values: dict[str, Any], *topics: Any) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._database.fetch(query, values, *topics)
+        self.sizes.append(sum(len(field) for row in rows for field in row if isinstance(field, str)))
+        return rows
+
+
+def test_a_long_conversation_is_read_in_parts_that_a_slow_line_carries_in_time(team: Team, opened: Open) -> None:
+    from teamcli.store.postgres.transcripts import read_transcript
+
+    values = [{"n": n, "text": "ä" * size} for n, size in enumerate((*[100_000] * 25, 3_000_000, *[10] * 300))]
+    opened().append(*values)
+    measured: Any = Measured(team.database)
+    entries, following, _ = read_transcript(team._replace(database=measured), "alice", 1, pytest.fail)
+    assert [json.loads(entry) for entry in entries] == values
+    assert following == len(values)
+    assert max(measured.sizes) <= 1_000_000
+
+
 # The timeline
 
 

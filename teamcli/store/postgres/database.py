@@ -32,10 +32,12 @@ except ImportError as e:
 T = TypeVar("T")
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 CONFLICT_PAUSE_SECONDS, MOST_CONFLICTS = 0.01, 8
+TIMEOUT_PAUSE_SECONDS, MOST_TIMEOUTS = 0.5, 1
+"""The same for a statement that has taken too long. It will hardly be faster soon, and others wait for it."""
 ANSWER_SECONDS = 15.0
-"""More than a statement may take."""
+"""How long nothing of an answer may arrive. More than a statement may take."""
 LAST_ANSWER_SECONDS = 1.0
-"""The same while teamcli exits."""
+"""How long a whole answer may take while teamcli exits."""
 NOTIFY_AGAIN_SECONDS = 0.2
 """When a notification that could not be sent is tried again."""
 SILENCE_SECONDS = 20.0
@@ -51,8 +53,10 @@ _DEFAULTS: Mapping[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,  # keepalives do not help while something sent is not acknowledged
 }
-_REPEATED = frozenset({"40001", "40P01", "55P03", "57014"})
-"""Serialization, deadlock, lock timeout, statement timeout."""
+_CONFLICTS = frozenset({"40001", "40P01", "55P03"})
+"""Serialization, deadlock, lock timeout."""
+_TIMEOUT = "57014"
+"""Of a statement."""
 _RECONNECTED = frozenset({"57P01", "57P02", "57P03", "53300", "25006", "25P03"})
 """Shutdown, crash, starting up, too many connections, a standby, idle in a transaction."""
 _REFUSED = {
@@ -183,8 +187,8 @@ class Database:
                 self._waiting_since = None
 
     def _repeat(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """With the lock held, also in the pauses: if many threads wait, only one of them tries."""
-        pause, conflicts = FIRST_PAUSE_SECONDS, 0
+        """With the lock held, in an outage also in the pauses: if many threads wait, only one of them tries."""
+        pause, conflicts, timeouts = FIRST_PAUSE_SECONDS, 0, 0
         has_reconnected = False
         while True:
             try:
@@ -192,9 +196,12 @@ class Database:
                 self._note_recovery()
                 return result
             except psycopg.Error as e:
-                if e.sqlstate in _REPEATED and conflicts < MOST_CONFLICTS:
-                    _wait(self._cancel, CONFLICT_PAUSE_SECONDS * 2**conflicts)
+                if e.sqlstate in _CONFLICTS and conflicts < MOST_CONFLICTS:
+                    self._let_others(CONFLICT_PAUSE_SECONDS * 2**conflicts)
                     conflicts += 1
+                elif e.sqlstate == _TIMEOUT and timeouts < MOST_TIMEOUTS:
+                    self._let_others(TIMEOUT_PAUSE_SECONDS)
+                    timeouts += 1
                 elif not self._is_outage(e):
                     raise StateError(f"the database refuses: {_words(e)}") from e
                 elif self._connection is not None and not has_reconnected:
@@ -205,6 +212,16 @@ class Database:
                     _wait(self._cancel, pause)
                     self._check_cancelled()
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _let_others(self, seconds: float) -> None:
+        """Wait without the lock: the lease of this host may have to be renewed meanwhile."""
+        self._waiting_since = None
+        self._lock.release()
+        try:
+            _wait(self._cancel, seconds)
+        finally:
+            self._lock.acquire()
+            self._waiting_since = time.monotonic()
 
     def _try(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
         if self._outage is not None:
@@ -407,13 +424,15 @@ class _PatientConnection(psycopg.Connection[Any]):
         return super().wait(self._in_time(gen), *arguments, **options)
 
     def _in_time(self, gen: PQGen[T]) -> PQGen[T]:
-        began = time.monotonic()
+        began = heard = time.monotonic()
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted  # at least ten times a second
-                most = LAST_ANSWER_SECONDS if self._cancel and self._cancel.cancelled else ANSWER_SECONDS
-                if time.monotonic() > began + most:
+                is_exiting = self._cancel is not None and self._cancel.cancelled
+                heard = time.monotonic() if ready else heard
+                since, most = (began, LAST_ANSWER_SECONDS) if is_exiting else (heard, ANSWER_SECONDS)
+                if time.monotonic() > since + most:
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer for {most:g} s")
                 wanted = gen.send(ready)

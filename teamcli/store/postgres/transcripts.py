@@ -23,6 +23,8 @@ from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 
 _PAGE_ROWS = 200
+_PAGE_BYTES = 1_000_000
+"""What a slow line carries long before a statement has taken too long, and before a lease has to be renewed."""
 _NEAR = 10_000
 """A forged row that is not farther away is passed. One that is does not matter before the conversation gets there."""
 _AFTER_LAST = (1 << 31) - 1, (1 << 63) - 1
@@ -37,12 +39,18 @@ _INSERT = f"""
     where not exists (select 1 from transcript where {_KEY} and seq = any(%(seqs)s))
     order by line.seq on conflict do nothing returning seq
 """
-# By size, too: a page of the largest rows there can be would fill the memory.
 _PAGE = f"""
-    select seq, epoch, {bounded("entry")}, {bounded("sig")} from (
-        select *, sum(least(octet_length(entry), {LARGEST_ROW})) over (order by seq) - octet_length(entry) as before
+    select seq, epoch, case when bytes <= {_PAGE_BYTES} then entry end, {bounded("sig", 1_000)}, octet_length(entry)
+    from (
+        select *, row_number() over (order by seq) as place,
+            sum(least(octet_length(entry), {LARGEST_ROW})) over (order by seq) as bytes
         from (select * from transcript where {_KEY} and seq >= %(start)s order by seq limit {_PAGE_ROWS}) as rows
-    ) as page where before < {LARGEST_ROW} order by seq
+    ) as page where place = 1 or bytes <= {_PAGE_BYTES} order by seq
+"""
+_PART_CHARACTERS = 500_000
+_PART = f"""
+    select substr(entry, %(first)s, {_PART_CHARACTERS}) from transcript
+    where {_KEY} and seq = %(seq)s and octet_length(entry) < {LARGEST_ROW}
 """
 _POSITIONS = f"""
     select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig")} from transcript
@@ -145,7 +153,9 @@ def read_transcript(
     good: list[str] = []
     start = following = there = end = 0
     while start < LARGEST_NUMBER and (rows := team.database.fetch(_PAGE, {**values, "start": start})):
-        for seq, epoch, entry, sig in rows:
+        for seq, epoch, entry, sig, size in rows:
+            if entry is None and size < LARGEST_ROW:
+                entry = _in_parts(team, {**values, "seq": seq})
             if is_good := _is_signed(team, agent, incarnation, seq, epoch, entry, sig):
                 good.append(entry)
                 end = seq + 1
@@ -158,6 +168,18 @@ def read_transcript(
     elif there < end:
         warn(f"rows of the conversation of '{agent}' were deleted by someone without the team's key")
     return good, following, end
+
+
+def _in_parts(team: Team, values: Mapping[str, Any]) -> str:
+    """A line that is larger than a page. If someone changes it meanwhile, its signature is not right.
+
+    Raises: StateError
+    """
+    parts: list[str] = []
+    while not parts or len(parts[-1]) == _PART_CHARACTERS:
+        found = team.database.fetch(_PART, {**values, "first": len(parts) * _PART_CHARACTERS + 1})
+        parts.append(str(found[0][0]) if found else "")
+    return "".join(parts)
 
 
 def _is_signed(
