@@ -12,6 +12,7 @@ from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.errors import CallRefused
 from teamcli.mcp.server import decline
+from teamcli.text.redaction import register_secrets
 from tests.store.conftest import HostMaker
 from tests.support.postgres import expire
 from tests.support.waiting import wait_until
@@ -144,7 +145,87 @@ def test_an_answer_that_nobody_of_the_team_has_signed_does_not_count(two: Two) -
     assert two.rows("answer is null") == 1
 
 
+def test_an_answer_that_could_not_be_stored_is_reported_and_the_question_comes_up_again(two: Two) -> None:
+    shown = two.ask()
+    two.team.database.run(
+        lambda cursor: cursor.execute("alter table question add constraint full_up check (answer is null)")
+    )
+    try:
+        shown.answer(YES)
+        wait_until(lambda: bool(two.said))
+    finally:
+        two.team.database.run(lambda cursor: cursor.execute("alter table question drop constraint full_up"))
+    assert two.said[0].startswith(
+        "alice's question (touch one) is asked again, because your answer could not be sent: the database refuses"
+    )
+    two.look()
+    assert len(two.shown) == 2
+    two.answer(two.shown[1])
+    two.sent.changed("")
+    assert two.asked.wait_until_closed() == YES
+
+
+class Forgetful:
+    """A database that loses the answer to the commit that takes an answer, so that it is repeated."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def fetch(self, query: str, *arguments: Any) -> Any:
+        found = self._database.fetch(query, *arguments)
+        return self._database.fetch(query, *arguments) if query.startswith("delete from question") else found
+
+
+def test_an_answer_whose_taking_was_not_confirmed_is_asked_for_again(two: Two) -> None:
+    two.answer(two.ask())
+    two.sent._team = two.team._replace(database=Forgetful(two.team.database))
+    two.sent.changed("")
+    two.sent._team = two.team
+    two.look()
+    assert len(two.shown) == 2
+    two.answer(two.shown[1])
+    two.sent.changed("")
+    assert two.asked.wait_until_closed() == YES
+    two.look()
+    assert two.said == []
+
+
+def test_a_rule_with_a_secret_is_saved_as_it_is(two: Two) -> None:
+    register_secrets(["hunter2hunter2"])
+    rule = "bash(login hunter2hunter2 *)"
+    two.asked = Question("alice", "bash", Display("login", ""), "", broader=(rule, "bash(ls *)"))
+    shown = two.ask()
+    assert "hunter2" not in str(shown.broader)
+    shown.answer(Answer(Consent.ALWAYS, rules=shown.broader))
+    wait_until(lambda: two.rows("answer is not null") == 1)
+    two.sent.changed("")
+    given = two.asked.wait_until_closed()
+    assert given
+    assert given.rules == (rule, "bash(ls *)")
+
+
 # What someone without the key can do
+
+
+def test_a_question_that_a_stranger_has_answered_before_the_person_is_asked_again(two: Two) -> None:
+    shown = two.ask()
+    forge = "update question set answer = 'x', answer_sig = 'y' where team = %(team)s returning 1"
+    two.team.database.fetch(forge, {"team": two.team.id})
+    shown.answer(YES)
+    two.sent.changed("")
+    two.look()
+    assert len(two.shown) == 2
+    wait_until(lambda: bool(two.said))
+    assert two.said == [
+        "alice's question (touch one) is withdrawn, and your answer was not used: another answer came first;"
+        " if that one does not count, the question comes up again."
+    ]
+    two.answer(two.shown[1])
+    two.sent.changed("")
+    assert two.asked.wait_until_closed() == YES
 
 
 def test_a_forged_question_is_not_shown_and_goes(two: Two) -> None:

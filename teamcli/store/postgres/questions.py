@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Cursor
 
@@ -35,6 +35,7 @@ SERVER_QUESTION = "server_question"
 """Marks the question of an MCP server."""
 _NOBODY = ""
 """The host of a question that is no longer asked."""
+_ANOTHER_ANSWER = "another answer came first; if that one does not count, the question comes up again"
 _ASKS = """exists (
     select 1 from host h
     where h.team = q.team and h.name = q.host and h.epoch = q.host_epoch and h.expires_at > clock_timestamp()
@@ -48,13 +49,16 @@ _OPEN = f"""
 logger = logging.getLogger(__name__)
 
 
-class _Sent(NamedTuple):
+@dataclass(eq=False)
+class _Sent:
     doc: str
     take: Callable[[str], None]
     """Gets the answer, as it is in the row."""
     give_up: Callable[[], None]
     """Nobody can be asked."""
     wait_until_closed: Callable[[], object]
+    id: str = ""
+    """Of its row. Asked again, it has another one: who was shown the earlier one must notice."""
 
 
 class SentQuestions:
@@ -70,8 +74,11 @@ class SentQuestions:
     def ask(self, question: Question) -> None:
         """Raises: CallRefused, if the question is too large for a row"""
 
+        rules = {redact_value(rule): rule for rule in question.broader}  # as the person sees them, and as they are
+
         def take(answer: str) -> None:
-            question.answer(_read_answer(answer))
+            given = _read_answer(answer)
+            question.answer(given._replace(rules=tuple(rules.get(rule, rule) for rule in given.rules)))
 
         doc = _question_doc(question, self._host.name)
         if len(doc) >= LARGEST_ROW:
@@ -110,8 +117,7 @@ class SentQuestions:
         return answers[0]
 
     def _send(self, question: _Sent) -> None:
-        id = secrets.token_hex(8)
-        threading.Thread(target=self._keep, args=(id, question), name=f"question {id}", daemon=True).start()
+        threading.Thread(target=self._keep, args=(question,), name="question of this host", daemon=True).start()
 
     def changed(self, id: str) -> None:
         """The lead may have answered this question, or any."""
@@ -136,32 +142,35 @@ class SentQuestions:
             self._team.database.notify(self._team.topic(f"question/{id}"))
 
     def _ask_again(self, ids: Iterable[str]) -> None:
-        """What the lead's host has withdrawn because this one seemed to be dead, or what a stranger has answered."""
+        """What the lead's host has withdrawn because this one seemed to be dead; what a stranger has answered; or what
+        was answered in a commit that this host does not know of."""
         rows = self._team.database.fetch(
             "select id from question where team = %(team)s and host = %(host)s and host_epoch = %(epoch)s", self._values
         )
         for id in {id for id in ids if id in self._open} - {str(id) for (id,) in rows}:
-            self._insert(id, self._open[id])
+            self._insert(self._open.pop(id))
 
-    def _keep(self, id: str, question: _Sent) -> None:
+    def _keep(self, question: _Sent) -> None:
         """Insert the row, and give it up when the question is closed here without an answer from there."""
         try:
             with self._lock:
-                self._open[id] = question
-                self._insert(id, question)
+                self._insert(question)
         except TeamcliError as e:
-            logger.warning("the question %s could not be asked: %s", id, e)
+            logger.warning("the question %s could not be asked: %s", question.id, e)
             if not self._team.database.is_closing:
                 question.give_up()  # or its member would wait forever
         try:
             question.wait_until_closed()
             with self._lock:
-                if self._open.pop(id, None) is not None:
-                    self._withdraw(id)
+                if self._open.pop(question.id, None) is not None:
+                    self._withdraw(question.id)
         except TeamcliError as e:  # the database is away and this process ends: the lead withdraws the question
-            logger.warning("the question %s was not withdrawn: %s", id, e)
+            logger.warning("the question %s was not withdrawn: %s", question.id, e)
 
-    def _insert(self, id: str, question: _Sent) -> None:
+    def _insert(self, question: _Sent) -> None:
+        """Under an id that no question had before."""
+        id = question.id = secrets.token_hex(8)
+        self._open[id] = question
         doc, values = question.doc, self._values
         self._team.database.fetch(
             "insert into question (team, id, host, host_epoch, doc, sig)"
@@ -279,12 +288,22 @@ class ReceivedQuestions:
         try:
             is_sent = answer is not None and self._send(id, answer)
         except TeamcliError as e:
-            logger.warning("the answer to the question %s was lost: %s", id, e)
+            self._show_again(id, shown, e)
             return
         shown.is_closed.wait()
         if shown.why_withdrawn or not is_sent:
             unused = ", and your answer was not used" if answer is not None else ""
-            self._report(f"{shown.subject} is withdrawn{unused}: {shown.why_withdrawn or _why(_NOBODY, '')}.")
+            self._report(f"{shown.subject} is withdrawn{unused}: {shown.why_withdrawn or _ANOTHER_ANSWER}.")
+
+    def _show_again(self, id: str, shown: _ShownQuestion, error: TeamcliError) -> None:
+        """At the next look, unless the question has ended meanwhile."""
+        logger.warning("the answer to the question %s was not sent: %s", id, error)
+        with self._lock:
+            is_open = self._open.get(id) is shown
+            if is_open:
+                del self._open[id]
+        if is_open and not self._team.database.is_closing:
+            self._report(f"{shown.subject} is asked again, because your answer could not be sent: {error}.")
 
     def _send(self, id: str, answer: str) -> bool:
         """Whether the question waits for it."""
