@@ -129,7 +129,7 @@ def _put(documents: Documents, doc: str, cursor: Cursor[Any]) -> None:
 
 
 def _read(documents: Documents, cursor: Cursor[Any]) -> Mapping[str, Any]:
-    body = documents.read(cursor, _NAME).get("", "")
+    body = documents.read_one(cursor, _NAME)
     return decode_object(body) if body else {}
 
 

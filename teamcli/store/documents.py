@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from teamcli.store.line_text import Oddities, decode_object, text_of
+from teamcli.store.row_limits import LARGEST_ROW, bounded
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -28,7 +29,7 @@ FILE, FILE64, ORIGINAL, LINES, STATE, ARCHIVES, TRANSCRIPTS, TOKEN = (
     "token",
 )
 _LARGEST = 300_000_000
-"""The largest file that is imported, in base64."""
+"""The largest file that is imported, in base64. Only an export reads them."""
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.:-]{0,150}"
 _PATH = re.compile(
     rf"(events\.jsonl|config\.json\.bad-\d+|subagents\.json|(inbox|inbox/archive|tasks|transcripts|transcripts/(archive|subagents))/{_NAME})"
@@ -54,11 +55,20 @@ class Documents:
             " and octet_length(body) < %s order by name",
             (self._team.id, kind, _LARGEST),
         )
-        return {
-            name[len(kind) :]: body
-            for name, body, sig in cursor.fetchall()
-            if not self._has_key or self._team.is_signed(sig, "document", name, body)
-        }
+        return {name[len(kind) :]: body for name, body, sig in cursor.fetchall() if self._counts(name, body, sig)}
+
+    def read_one(self, cursor: Cursor[Any], name: str) -> str:
+        """Of a name, and empty if there is none. One that is larger than a row of a team is not fetched."""
+        cursor.execute(
+            f"select body, {bounded('sig')} from document"
+            f" where team = %s and name = %s and octet_length(body) < {LARGEST_ROW}".encode(),
+            (self._team.id, name),
+        )
+        body, sig = cursor.fetchone() or ("", "")
+        return body if self._counts(name, body, sig or "") else ""
+
+    def _counts(self, name: str, body: str, sig: str) -> bool:
+        return not self._has_key or self._team.is_signed(sig, "document", name, body)
 
     def put(self, cursor: Cursor[Any], name: str, body: str) -> None:
         cursor.execute(

@@ -58,7 +58,7 @@ def _write(
     team: Team, new: TeamDir, user_key: bytes, progress: Callable[[str], None], warn: Callable[[str], None]
 ) -> None:
     # With the token that the directory had before the import, the user who imported it gets the same signatures.
-    kept = team.database.run(lambda cursor: Documents(team).read(cursor, TOKEN)).get("")
+    kept = team.database.run(lambda cursor: Documents(team).read_one(cursor, TOKEN))
     token = ensure_token(new.inbox, kept.encode() if kept else None)
     files, rows = LineCodec(key_of(token, user_key)), LineCodec(key_of(team.uid.encode(), team.key))
     mirror = Mirror(team, new, sign_again=lambda line: files.sign_again(line, rows), warn=warn)

@@ -103,7 +103,7 @@ class Import:
     def _import(self, cursor: Cursor[Any], token: str) -> None:
         """Harmless to repeat: the second time, it finds that the first one has succeeded."""
         cursor.execute("select 1 from team where id = %s for update", (self._team.id,))
-        if self._documents.read(cursor, MARKER).get("") == token:
+        if self._documents.read_one(cursor, MARKER) == token:
             return
         for table in _TABLES:
             cursor.execute(f"select 1 from {table} where team = %s limit 1", (self._team.id,))

@@ -17,6 +17,7 @@ from teamcli.store.postgres.team_rows import Team
 
 _KIND = "subagents:"
 _RUNNING = "running"
+_NONE = json.dumps({_RUNNING: []})
 
 
 class SubAgentRows:
@@ -25,34 +26,34 @@ class SubAgentRows:
     def __init__(self, team: Team, host: Host) -> None:
         self._team = team
         self._documents = Documents(team)
-        self._own = f"{host.name}:{host.epoch}"
+        self._own = f"{_KIND}{host.name}:{host.epoch}"
 
     def keep(self, rows: Sequence[Json]) -> None:
         self._team.database.run(partial(self._put, self._own, rows))
 
     def take_left(self, parents: Collection[str], report: Callable[[Iterable[Json]], None]) -> None:
         """A sub-agent runs where its parent does. So what any other process has kept for these is over."""
-        left = {name: rows for name, rows in self._team.database.run(self._others).items() if rows}
-        for name, rows in left.items():
-            over = [row for row in rows if row.get("parent") in parents]
+        for name in self._team.database.run(self._others):
+            over = [row for row in self._team.database.run(partial(self._rows, name)) if row.get("parent") in parents]
             report(over)
             if over:
                 self._team.database.run(partial(self._remove, name, over))
 
-    def _others(self, cursor: Cursor[Any]) -> dict[str, list[Json]]:
-        found = self._documents.read(cursor, _KIND)
-        return {name: _rows(body) for name, body in found.items() if name != self._own}
+    def _others(self, cursor: Cursor[Any]) -> list[str]:
+        cursor.execute(
+            "select name from document where team = %s and starts_with(name, %s) and body <> %s order by name",
+            (self._team.id, _KIND, _NONE),
+        )
+        return [name for (name,) in cursor if name != self._own]
+
+    def _rows(self, name: str, cursor: Cursor[Any]) -> list[Json]:
+        rows = decode_object(self._documents.read_one(cursor, name) or "{}").get(_RUNNING)
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
     def _remove(self, name: str, over: Sequence[Json], cursor: Cursor[Any]) -> None:
         """What is there now, less what is over: several hosts may take members of one that has died."""
-        self._documents.lock(cursor, _KIND + name)
-        rows = _rows(self._documents.read(cursor, _KIND + name).get("", ""))
-        self._put(name, [row for row in rows if row not in over], cursor)
+        self._documents.lock(cursor, name)
+        self._put(name, [row for row in self._rows(name, cursor) if row not in over], cursor)
 
     def _put(self, name: str, rows: Sequence[Json], cursor: Cursor[Any]) -> None:
-        self._documents.put(cursor, _KIND + name, json.dumps({_RUNNING: list(rows)}))
-
-
-def _rows(body: str) -> list[Json]:
-    rows = decode_object(body or "{}").get(_RUNNING)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        self._documents.put(cursor, name, json.dumps({_RUNNING: list(rows)}))
