@@ -170,6 +170,21 @@ def test_a_host_that_was_replaced_cannot_send(rows: PostgresEngine, tmp_path: Pa
     bus.close()
 
 
+def test_a_host_that_was_replaced_makes_no_mail_void(rows: PostgresEngine, tmp_path: Path) -> None:
+    take_lease(rows, "alice", 1)
+    old = HostBus(rows.url, tmp_path / "old", key=KEY, epochs={"alice": 1})
+    old.begin_anew("alice")
+    take_lease(rows, "alice", 2)
+    new = HostBus(rows.url, tmp_path / "new", key=KEY, epochs={"alice": 2})
+    position = new.begin_anew("alice")
+    new.send(letter("for the new one"))
+    with pytest.raises(LeaseLost, match="'alice' runs on another host"):
+        old.begin_anew("alice")
+    assert received(new, position) == ["for the new one"]
+    for bus in (old, new):
+        bus.close()
+
+
 def test_a_takeover_waits_for_a_write_that_has_begun(rows: PostgresEngine, there: HostBus) -> None:
     take_lease(rows, "bob", 1)
     fence = Fence(there.team)

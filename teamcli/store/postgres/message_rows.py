@@ -73,9 +73,15 @@ order by m.pos
 _TAILS = f"select name, {_END} from inbox b where team = %(team)s and name = any(%(names)s)"
 _ALL_TAILS = f"select name, {_END} from inbox b where team = %(team)s"
 _BEGIN = f"""
-update inbox b set incarnation = %(incarnation)s, sig = %(sig)s
-where team = %(team)s and name = %(name)s and incarnation = %(there)s
-returning {_END}
+with fence as (
+    select from lease where team = %(team)s and name = %(name)s and epoch = %(epoch)s for share
+), begun as (
+    update inbox b set incarnation = %(incarnation)s, sig = %(sig)s
+    where team = %(team)s and name = %(name)s and incarnation = %(there)s
+    and (%(epoch)s::bigint is null or exists (select from fence))
+    returning {_END} as tail
+)
+select (select tail from begun), %(epoch)s::bigint is null or exists (select from fence)
 """
 _INCARNATION = "select incarnation, left(sig, 100) from inbox where team = %(team)s and name = %(name)s"
 
@@ -209,9 +215,9 @@ class MessageRows:
     def begin_anew(self, name: str) -> int:
         """Where the inbox ends for a new incarnation of its reader. Messages to earlier ones are void.
 
-        Raises: StateError
+        Raises: LeaseLost, StateError
         """
-        values = {"team": self._team.id, "name": name}
+        values = {"team": self._team.id, "name": name, "epoch": self._fence.epoch(name)}
         while True:
             found = self._team.database.fetch(_INCARNATION, values)
             if not found and self._create(name):
@@ -222,7 +228,10 @@ class MessageRows:
                 incarnation = max(known, there if there < _MOST_INCARNATIONS else 0) + 1
                 signed = self._team.sign("inbox", name, incarnation)
                 given = {**values, "there": there, "incarnation": incarnation, "sig": signed}
-                for (end,) in self._team.database.fetch(_BEGIN, given):
+                ((end, is_fenced),) = self._team.database.fetch(_BEGIN, given)
+                if not is_fenced:
+                    raise lease_lost(name)
+                if end is not None:
                     self._incarnations[name] = self._known(name, incarnation, signed)
                     return int(end)
 
