@@ -69,7 +69,7 @@ class HostLife:
         self._leases = _Leases(engine, bus)
         self._ran_on: dict[str, str] = {}
         """The host of each member, as the user knows it."""
-        self._shared = SharedBudgets(engine.team, team, budgets, engine.options.has_lead)
+        self._shared = SharedBudgets(engine.team, engine.fence, team, budgets, engine.options.has_lead)
         self._news = MailNews(bus, team, engine.is_here)
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts may have an order; None ends the thread."""

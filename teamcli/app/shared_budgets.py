@@ -18,7 +18,7 @@ from teamcli.agent.limits import NO_ALLOWANCE, Used
 from teamcli.config.settings import Allowance
 from teamcli.store.documents import Documents
 from teamcli.store.line_text import decode_object
-from teamcli.store.postgres.team_rows import Team
+from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 
@@ -29,8 +29,9 @@ _NAME = "budgets"
 class SharedBudgets:
     """Used by one thread at a time, except `is_due`."""
 
-    def __init__(self, rows: Team, team: TeammateManager, budgets: Budgets, has_lead: bool) -> None:
+    def __init__(self, rows: Team, fence: Fence, team: TeammateManager, budgets: Budgets, has_lead: bool) -> None:
         self._rows = rows
+        self._fence = fence
         self._documents = Documents(rows)
         self._team = team
         self._budgets = budgets
@@ -81,9 +82,13 @@ class SharedBudgets:
         return self._doc() != self._published
 
     def publish(self) -> None:
-        """Raises: StateError"""
+        """Raises: LeaseLost, StateError"""
         doc = self._doc()
-        put = partial(_put, self._documents, doc)
+
+        def put(cursor: Cursor[Any]) -> None:
+            self._fence.check(cursor, LEAD)
+            self._documents.put(cursor, _NAME, doc)
+
         self._rows.database.run(put, self._rows.topic(BUDGETS_TOPIC))
         self._published = doc
 
@@ -122,10 +127,6 @@ def _sum(all_used: Iterable[Used]) -> Used:
     for used in all_used:
         total = total.plus(used)
     return total
-
-
-def _put(documents: Documents, doc: str, cursor: Cursor[Any]) -> None:
-    documents.put(cursor, _NAME, doc)
 
 
 def _read(documents: Documents, cursor: Cursor[Any]) -> Mapping[str, Any]:

@@ -12,7 +12,9 @@ import pytest
 from teamcli.agent.budgets import Budgets
 from teamcli.app.shared_budgets import SharedBudgets
 from teamcli.config.settings import Allowance
+from teamcli.errors import LeaseLost
 from tests.store.conftest import HostMaker
+from tests.support.postgres import expire, hold_lease
 
 if TYPE_CHECKING:
     from teamcli.store.postgres.team_rows import Team
@@ -24,13 +26,15 @@ class HostBudgets:
     """The budgets of one host, as the members of a team without any member use them."""
 
     def __init__(self, team: Team, has_lead: bool) -> None:
+        """A lead is one that has just taken over."""
         nobody: Any = SimpleNamespace(
             roster=SimpleNamespace(members=tuple, names=tuple),
             agents=SimpleNamespace(teammates=()),
             resume_within_limits=lambda: None,
         )
         self.budgets = Budgets()
-        self.shared = SharedBudgets(team, nobody, self.budgets, has_lead)
+        fence = hold_lease(team, *(["lead"] if has_lead else []))
+        self.shared = SharedBudgets(team, fence, nobody, self.budgets, has_lead)
 
     @property
     def calls(self) -> int | None:
@@ -90,3 +94,44 @@ def test_sub_agents_that_a_host_has_left_are_reported_once(team: Team, make_host
     for _ in range(2):
         SubAgentRows(team, two).take_left(["alice"], reported.extend)
     assert reported == [ROW]
+
+
+def test_a_lead_that_was_replaced_changes_no_limits(team: Team) -> None:
+    old, new, worker = (HostBudgets(team, has_lead) for has_lead in (True, True, False))
+    new.publish(5)
+    with pytest.raises(LeaseLost):
+        old.publish(9)
+    worker.shared.follow()
+    assert worker.calls == 5
+
+
+def test_a_host_that_has_lost_a_member_does_not_put_its_sub_agents_back(team: Team, make_host: HostMaker) -> None:
+    from teamcli.store.postgres.subagents import SubAgentRows
+
+    one, two = make_host("one"), make_host("two")
+    for name in ("alice", "bob"):
+        one.take(name)
+    frozen, of_bob = SubAgentRows(team, one), {**ROW, "id": "bob-1", "parent": "bob"}
+    frozen.keep([ROW])
+    expire(team, "one")
+    two.take("alice")
+    reported: list[Any] = []
+    SubAgentRows(team, two).take_left(["alice"], reported.extend)
+    one.renew()
+    frozen.keep([ROW, of_bob])
+    SubAgentRows(team, two).take_left(["alice", "bob"], reported.extend)
+    assert reported == [ROW, of_bob]
+
+
+def test_hosts_that_start_often_leave_one_document(team: Team, make_host: HostMaker) -> None:
+    from teamcli.store.postgres.subagents import SubAgentRows
+
+    for _ in range(3):
+        host = make_host("one")
+        host.take("alice")
+        rows = SubAgentRows(team, host)
+        rows.keep([ROW])
+        rows.keep([])
+        host.leave()
+    count = "select count(*) from document where team = %(team)s and name like 'subagents:%%'"
+    assert team.database.fetch(count, {"team": team.id}) == [(1,)]

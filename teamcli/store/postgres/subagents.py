@@ -26,10 +26,12 @@ class SubAgentRows:
     def __init__(self, team: Team, host: Host) -> None:
         self._team = team
         self._documents = Documents(team)
-        self._own = f"{_KIND}{host.name}:{host.epoch}"
+        self._host = host
+        self._beginning = f"{_KIND}{host.name}:"
+        self._own = f"{self._beginning}{host.epoch}"
 
     def keep(self, rows: Sequence[Json]) -> None:
-        self._team.database.run(partial(self._put, self._own, rows))
+        self._team.database.run(partial(self._keep, rows))
 
     def take_left(self, parents: Collection[str], report: Callable[[Iterable[Json]], None]) -> None:
         """A sub-agent runs where its parent does. So what any other process has kept for these is over."""
@@ -38,6 +40,23 @@ class SubAgentRows:
             report(over)
             if over:
                 self._team.database.run(partial(self._remove, name, over))
+
+    def _keep(self, rows: Sequence[Json], cursor: Cursor[Any]) -> None:
+        """Not those of parents that another host has taken: it has reported them."""
+        cursor.execute(
+            "select name from lease where team = %s and host = %s and host_epoch = %s for share",
+            (self._team.id, self._host.name, self._host.epoch),
+        )
+        here = {name for (name,) in cursor}
+        # Hosts delete no documents, so one of an earlier process that is empty is used again.
+        cursor.execute(
+            "update document set name = %(own)s where team = %(team)s and name = ("
+            " select min(name) from document where team = %(team)s and starts_with(name, %(beginning)s)"
+            " and body = %(none)s"
+            ") and not exists (select from document where team = %(team)s and name = %(own)s)",
+            {"team": self._team.id, "own": self._own, "beginning": self._beginning, "none": _NONE},
+        )
+        self._put(self._own, [row for row in rows if row.get("parent") in here], cursor)
 
     def _others(self, cursor: Cursor[Any]) -> list[str]:
         cursor.execute(
