@@ -69,7 +69,7 @@ class Host:
     def join(self) -> None:
         """Become a host of the team. One of the same name that died on this machine is replaced at once.
 
-        Raises: ConfigError, while another process has the name; StateError
+        Raises: ConfigError, while another process has the name; StateError, also if the team was deleted meanwhile
         """
         doc = self._doc()
         if not self._try_join(doc, replaced=None):
@@ -86,6 +86,10 @@ class Host:
 
     def _try_join(self, doc: str, replaced: int | None) -> bool:
         def act(cursor: Cursor[Any]) -> int | None:
+            # Whoever deletes the team has locked it, and then looked whether a host is alive.
+            cursor.execute("select 1 from team where id = %(team)s for key share", self._values)
+            if cursor.fetchone() is None:
+                raise StateError("the team is no longer in the database: it was deleted; start teamcli again")
             cursor.execute(
                 "insert into host as h (team, name, epoch, expires_at, doc)"
                 " values (%(team)s, %(name)s, 1, clock_timestamp() + %(ttl)s * interval '1 second', %(doc)s)"

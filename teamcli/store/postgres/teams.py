@@ -26,6 +26,8 @@ from teamcli.store.postgres.schema import check_version
 from teamcli.store.postgres.team_rows import Team
 from teamcli.team.signing import KEY_BYTES
 
+_LARGE_TABLES = ("message", "transcript", "event", "task", "request", "document")
+_PORTION = 1000
 ORIGIN = "origin"
 """The document that names the machine on which a team was created, because that one has its key."""
 
@@ -166,7 +168,18 @@ def delete_team(cursor: Cursor[Any], record: TeamRecord) -> None:
     """Raises: StateError, if a host works for it."""
     cursor.execute("select 1 from team where id = %s for update", (record.id,))
     refuse_running(cursor, record)
+    for table in _LARGE_TABLES:
+        _delete_rows(cursor, table, record.id)
     cursor.execute("delete from team where id = %s", (record.id,))
+
+
+def _delete_rows(cursor: Cursor[Any], table: str, team: int) -> None:
+    """In portions: of a large team, a single statement would take too long."""
+    with cursor.connection.cursor(f"rows of {table}") as found:
+        found.execute(f"select ctid::text from {table} where team = %s".encode(), (team,))
+        while rows := found.fetchmany(_PORTION):
+            ctids = [ctid for (ctid,) in rows]
+            cursor.execute(f"delete from {table} where ctid = any(%s::tid[]) and team = %s".encode(), (ctids, team))
 
 
 def refuse_running(cursor: Cursor[Any], record: TeamRecord) -> None:
