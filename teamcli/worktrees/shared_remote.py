@@ -6,6 +6,7 @@ repository of its own (`private_repository`), and never in one where agents can 
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from urllib.parse import urlsplit
@@ -21,11 +22,15 @@ from teamcli.worktrees.private_repository import REMOTE, RemoteAddress, UsersGit
 LOOK_SECONDS = 60.0
 """How long the remote may take to list its branches. Nothing else is tried if it does not answer."""
 TRAVEL_SECONDS = 600.0
+GATHER_SECONDS = 120.0
 _REASON_LENGTH = 300
 _PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--no-signed")
 _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--refmap=")
+# A pack as large as that of the first clone stays as it is, or this could take very long.
+_GATHER = ("-c", "gc.bigPackThreshold=100m", "gc", "--auto", "--quiet")
 _BEGUN = "refs/carried/HEAD"
 _HINTS = ("Please make sure you have the correct access rights", "and the repository exists.", "hint:")
+logger = logging.getLogger(__name__)
 
 
 def branch_at_remote(member: str, incarnation: int, team: str) -> str:
@@ -94,12 +99,27 @@ class SharedRemote:
         try:
             self._travel(*_FETCH, REMOTE, *wanted, cancel=cancel)
         except GitError:
-            left = list(self._private.directory.rglob("*.lock"))  # of a git that was killed
-            if not left:
+            if not self._drop_locks():
                 raise
-            for lock in left:
-                drop_stale_lock(lock)
             self._travel(*_FETCH, REMOTE, *wanted, cancel=cancel)
+
+    def _drop_locks(self) -> bool:
+        """Whether a git that was killed has left any.
+
+        Raises: StateError
+        """
+        left = list(self._private.directory.rglob("*.lock"))
+        for lock in left:
+            drop_stale_lock(lock)
+        return bool(left)
+
+    def _gather(self, cancel: CancelScope | None) -> None:
+        """Each push adds a pack. Git makes one of many, when there are enough."""
+        try:
+            self._private.run(*_GATHER, cancel=cancel, seconds=GATHER_SECONDS)
+        except GitError as e:  # what was to be pushed is there
+            logger.warning("the packs in %s were not gathered: %s", self._private.directory, e)
+            self._drop_locks()
 
     def _begin(self, cancel: CancelScope | None) -> None:
         """A new repository gets what the clone has: that is faster than from the remote."""
@@ -159,6 +179,7 @@ class SharedRemote:
         target = target_of(branch)
         for tip in self.tips(target).values():
             self._delete(target, tip)
+        self._forget(target)
 
     def delete(self, branch: str, commit: str) -> None:
         """Delete a branch that is still at this commit, and what was published for it.
@@ -170,15 +191,23 @@ class SharedRemote:
             raise GitError("it has moved meanwhile")
         for name, tip in tips.items():
             self._delete(name, tip)
+        for name in (branch, target_of(branch)):
+            self._forget(name)
+
+    def _forget(self, branch: str) -> None:
+        """Let git remove the commits of a branch that is gone, in its own time. Nothing depends on it."""
+        for ref in (_carried(branch), _fetched(branch)):
+            self._private.run("update-ref", "-d", ref, check=False)
 
     def _delete(self, branch: str, tip: str) -> None:
         self._send(branch, f"--force-with-lease=refs/heads/{branch}:{tip}", REMOTE, f":refs/heads/{branch}")
 
     def _push(self, branch: str, commit: str, options: tuple[str, ...], cancel: CancelScope | None) -> None:
         self._begin(cancel)
-        self._carry(commit, f"refs/carried/{branch}", cancel)
+        self._carry(commit, _carried(branch), cancel)
         lease = (option.format(branch) for option in options)
         self._send(branch, *lease, REMOTE, f"{commit}:refs/heads/{branch}", cancel=cancel)
+        self._gather(cancel)
 
     def _send(self, branch: str, *arguments: str, cancel: CancelScope | None = None) -> None:
         with tempfile.TemporaryFile() as printed:
@@ -206,6 +235,10 @@ class SharedRemote:
         lines = (line.strip() for line in error.errors.splitlines())
         said = " ".join(line for line in lines if line and not line.startswith(_HINTS))
         return f"'{self.name}' cannot be reached: {one_line(said, _REASON_LENGTH)}"
+
+
+def _carried(branch: str) -> str:
+    return f"refs/carried/{branch}"
 
 
 def _fetched(branch: str) -> str:

@@ -359,3 +359,36 @@ class TestThePrivateRepository:
         before = sorted(packs.rglob("*"))
         remote.push("team/alice", git(one, "rev-parse", "HEAD"))
         assert sorted(packs.rglob("*")) == before
+
+    def packs(self, clones: Clones, clone: Path) -> int:
+        return len(list((self.place(clones, clone) / "objects" / "pack").glob("*.pack")))
+
+    def push_often(self, clones: Clones, one: Path, remote: SharedRemote) -> None:
+        remote.create("team/alice", git(one, "rev-parse", "HEAD"))
+        for n in range(8):
+            remote.push("team/alice", commit(one, f"{n}\n"))
+
+    def test_it_does_not_grow_with_each_push(self, clones: Clones, one: Path) -> None:
+        users_config("[gc]\n\tautoPackLimit = 3\n")
+        self.push_often(clones, one, clones.open(one))
+        assert self.packs(clones, one) <= 4
+
+    def test_a_push_succeeds_if_git_cannot_gather_the_packs_and_a_later_one_does(
+        self, clones: Clones, one: Path
+    ) -> None:
+        users_config("[gc]\n\tautoPackLimit = 3\n")
+        remote = clones.open(one)
+        (self.place(clones, one) / "packed-refs.lock").touch()  # of a git that was killed
+        self.push_often(clones, one, remote)
+        assert clones.tip("team/alice") == git(one, "rev-parse", "HEAD")
+        assert self.packs(clones, one) <= 4
+
+    def test_it_keeps_no_commits_of_a_branch_that_is_deleted(self, clones: Clones, one: Path) -> None:
+        remote = clones.open(one)
+        remote.create("team/alice", git(one, "rev-parse", "HEAD"))
+        remote.publish("team/alice", commit(one, "target\n"))
+        remote.push("team/alice", tip := commit(one))
+        remote.fetch("team/alice")
+        remote.delete("team/alice", tip)
+        refs = git(self.place(clones, one), "for-each-ref", "--format=%(refname)")
+        assert "alice" not in refs
