@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from teamcli.errors import GitError
 from teamcli.exec.command_host import CommandHost
@@ -76,8 +77,8 @@ class RemoteAddress(NamedTuple):
         Raises: GitError
         """
         for url in (*self.urls, *self.push_urls):
-            path = url.removeprefix("file://")
-            if (path != url or is_path(url)) and not is_out_of_reach(Path(path)):
+            path = path_of(url)
+            if path is not None and not is_out_of_reach(path):
                 raise GitError(f"the remote '{self.name}' is where agents can write")
 
 
@@ -119,6 +120,20 @@ def is_path(url: str) -> bool:
     """Whether git takes it for a path, not for an address such as `host:path`."""
     before_colon, colon, _ = url.partition(":")
     return not colon or "/" in before_colon
+
+
+def path_of(url: str) -> Path | None:
+    """The path that git takes from this address; None if it is not one of this machine.
+
+    Raises: GitError
+    """
+    if not url.startswith("file://"):
+        return Path(url) if is_path(url) else None
+    # Git decodes `%67` and keeps `%00`. It leaves out a host, and everything before the end of one in brackets.
+    address = os.fsdecode(unquote_to_bytes(url.removeprefix("file://").replace("%00", "%2500")))
+    if address.startswith("[") or "@[" in address:
+        raise GitError("the address of a remote has a host in brackets; write file:///PATH")
+    return Path("/", address.partition("/")[2])
 
 
 def open_private_repository(host: CommandHost, clone: UsersGit, place: Path, address: RemoteAddress) -> UsersGit:

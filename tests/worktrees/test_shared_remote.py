@@ -220,7 +220,10 @@ class TestTheAddress:
         git(one, "clone", "--quiet", "--bare", str(clones.bare), "inside.git")
         (one / "link").symlink_to(clones.bare)
         out_of_reach = Programs(None, [one]).is_out_of_reach
-        for url in ("inside.git", f"file://{one}/inside.git", "link", "../shared.git"):
+        in_reach = ["inside.git", f"file://{one}/inside.git", "link"]
+        encoded = "".join(char if char == "/" else f"%{ord(char):02x}" for char in str(one))
+        in_reach += [f"file://{encoded}/inside.git", f"file://localhost{one}/inside.git", f"file://{one}/x%00.git"]
+        for url in (*in_reach, "../shared.git"):
             git(one, "config", "remote.origin.url", url)
             address = read_address(clones.git(one))
             if url == "../shared.git":
@@ -228,6 +231,13 @@ class TestTheAddress:
             else:
                 with pytest.raises(GitError, match="the remote 'origin' is where agents can write"):
                     address.refuse_in_reach(out_of_reach)
+
+    @pytest.mark.parametrize("beginning", ["file:///nowhere/@[x]", "file:///nowhere/%40%5Bx]", "file://[/nowhere]"])
+    def test_one_that_git_reads_in_another_way_is_refused(self, clones: Clones, one: Path, beginning: str) -> None:
+        url = f"{beginning}{clones.bare}"
+        assert "main" in git(one, "ls-remote", url)
+        with pytest.raises(GitError, match=r"has a host in brackets; write file:///PATH"):
+            RemoteAddress("origin", (url,), ()).refuse_in_reach(lambda path: True)
 
     def test_a_worktree_of_the_user_has_the_remote_of_its_repository(self, clones: Clones, one: Path) -> None:
         git(one, "worktree", "add", "--quiet", "../tree")
