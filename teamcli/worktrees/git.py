@@ -22,6 +22,7 @@ from teamcli.text.escaping import one_line
 GIT_SECONDS = 120.0
 STALE_SECONDS = 1.0
 """Git holds the lock of a branch for a few milliseconds."""
+_LARGEST_LOCK = 1_000
 _MOST_ERRORS = 4_000
 _REASON_LENGTH = 300
 # A repository can name programs: hooks, a file watcher, filters, a signer, the other side of a fetch that completes a
@@ -189,8 +190,9 @@ def _reason(errors: str) -> str:
     return one_line((wrong or lines or [""])[0].removeprefix("fatal: ").removeprefix("error: "), _REASON_LENGTH)
 
 
-def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] = lambda content: True) -> None:
-    """Remove the lock of a git that was killed. One that lives is done in a moment, and its lock is left alone.
+def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] | None = None) -> None:
+    """Remove the lock of a git that was killed. One that lives is done in a moment, and its lock is left alone. With
+    `is_ours`, also one with other content.
 
     Raises: StateError
     """
@@ -199,10 +201,16 @@ def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] = lambda conten
         # Nothing tells whether the git that made it still lives, so there is no condition to wait for.
         time.sleep(STALE_SECONDS)
         now = path.lstat()
-        if (before.st_ino, before.st_mtime_ns) == (now.st_ino, now.st_mtime_ns) and is_ours(
-            read_regular(path, 1_000, os.O_NOFOLLOW)
-        ):
+        is_stale = (before.st_ino, before.st_mtime_ns) == (now.st_ino, now.st_mtime_ns)
+        if is_stale and (is_ours is None or _holds(path, is_ours)):
             path.unlink()
+
+
+def _holds(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
+    try:
+        return is_ours(read_regular(path, _LARGEST_LOCK, os.O_NOFOLLOW))
+    except ValueError:  # too large, or not a file: none of ours is
+        return False
 
 
 def config_line(key: str, value: str) -> str:

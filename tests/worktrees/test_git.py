@@ -11,7 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import GitError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.programs import Programs
-from teamcli.worktrees.git import Git
+from teamcli.worktrees.git import Git, drop_stale_lock
 from tests.worktrees.conftest import git as users_git
 
 
@@ -117,3 +117,17 @@ class TestWhatItNeverStarts:
         (repository / "README.md").write_text("longer than before\n")
         assert git.text("status", "--short", env=git.filters_off()) == " M README.md"
         assert not mark.exists()
+
+
+class TestLocksOfAGitThatWasKilled:
+    def test_a_large_one_goes(self, tmp_path: Path) -> None:
+        lock = tmp_path / "x.lock"
+        lock.write_bytes(b"x" * 5000)
+        drop_stale_lock(lock)
+        assert not lock.exists()
+
+    def test_a_large_one_is_not_ours_if_it_depends_on_what_it_holds(self, tmp_path: Path) -> None:
+        lock = tmp_path / "x.lock"
+        lock.write_bytes(b"x" * 5000)
+        drop_stale_lock(lock, lambda content: True)
+        assert lock.exists()
