@@ -82,6 +82,33 @@ def test_an_agent_that_was_lost_is_not_taken_again_before_its_threads_have_ended
     assert write(team, one, "alice") == 3
 
 
+@pytest.mark.parametrize("is_taken_again", [False, True])
+def test_an_agent_that_is_given_up_while_the_host_renews_its_lease_was_not_lost(
+    team: Team, make_host: HostMaker, is_taken_again: bool
+) -> None:
+    one = make_host("one")
+    one.take("alice")
+    one.take("bob")
+
+    class Meanwhile:
+        """The database, and what another thread does right before the next statement."""
+
+        def fetch(self, *arguments: Any) -> Any:
+            one._team = team
+            one.give_up("alice")
+            if is_taken_again:
+                one.forget("alice")
+                one.take("alice")
+                one.give_up("alice")
+            expire(team, "one")
+            make_host("two").take("bob")
+            return team.database.fetch(*arguments)
+
+    meanwhile: Any = Meanwhile()
+    one._team = team._replace(database=meanwhile)
+    assert one.renew() == ["bob"]
+
+
 def test_a_thread_of_an_agent_that_was_given_up_writes_nothing(team: Team, make_host: HostMaker) -> None:
     one, two = make_host("one"), make_host("two")
     one.take("alice")

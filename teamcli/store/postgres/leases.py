@@ -138,9 +138,8 @@ class Host:
             self._values,
         )
         held = set(found[0][0]) if found else set()
-        lost = [agent for agent in held_before if agent not in held]
-        for agent in lost:
-            self._fence.lose(agent, held_before[agent])
+        gone = [(agent, epoch) for agent, epoch in held_before.items() if agent not in held]
+        lost = [agent for agent, epoch in gone if self._fence.lose(agent, epoch)]  # not if it was given up meanwhile
         if not found:
             raise HostReplaced(f"another process is the host '{self.name}' now")
         return lost

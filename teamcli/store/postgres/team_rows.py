@@ -65,11 +65,13 @@ class Fence:
     def hold(self, agent: str, epoch: int) -> None:
         self._epochs[agent] = epoch
 
-    def lose(self, agent: str, epoch: int) -> None:
+    def lose(self, agent: str, epoch: int) -> bool:
         """Other hosts may run it since it had this epoch. Its threads may still run here, and must not write
-        anything."""
-        if self._epochs.get(agent) == epoch:
-            self._epochs[agent] = _LOST
+        anything. False if it does not have that epoch anymore."""
+        if self._epochs.get(agent) != epoch:
+            return False
+        self._epochs[agent] = _LOST
+        return True
 
     def lose_all(self) -> None:
         """This process is no longer a host, and others may run its agents."""
