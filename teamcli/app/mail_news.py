@@ -30,7 +30,9 @@ class MailNews:
 
     def show(self, name: str) -> None:
         """Raises: StateError"""
-        messages, self._shown[name] = self._bus.sent_elsewhere(name, self._shown.get(name, 0))
+        messages, end = self._bus.sent_elsewhere(name, self._shown.get(name, 0))
+        if end:  # anyone can notify of an inbox that is not there
+            self._shown[name] = end
         for message in messages:
             sender = self._team.roster.find(message.sender)
             if sender is not None and not self._is_here(sender):

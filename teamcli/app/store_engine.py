@@ -13,7 +13,7 @@ from teamcli.agent.permission_question import Ask
 from teamcli.app.engine import archive_transcript
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, LeaseLost, StateError, ToolError
+from teamcli.errors import ConfigError, LeaseLost, StateError, TeamError, ToolError
 from teamcli.mcp.server import Ask as AskForServer
 from teamcli.mcp.server import decline
 from teamcli.storage.files import make_private_dir
@@ -158,8 +158,10 @@ class StoreEngine:
         """With `is_announced`, other hosts are notified at once. Without, only the host that begins its next
         incarnation looks for it."""
         if self.fence.holds(agent):
-            self.host.give_up(agent, is_announced)
-            self.host.forget(agent)
+            try:
+                self.host.give_up(agent, is_announced)
+            finally:
+                self.host.forget(agent)  # else this host could never run it again
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)
@@ -235,6 +237,10 @@ class _Placement:
         self._engine.give_up(name, is_announced=True)
 
 
+_NEED_A_HOST = (Order.INTERRUPT, Order.RESUME)
+"""Orders of which nothing else remains. A pause and a shutdown are also in the roster, which the next host reads."""
+
+
 class _Orders:
     """A `HostPort`."""
 
@@ -246,7 +252,10 @@ class _Orders:
         """How far members have read at least. They never go back, so an inbox that ends there has nothing new."""
 
     def order(self, name: str, order: Order, text: str = "") -> None:
-        fields = {"order": str(order), "hold": self._engine.host.hold_elsewhere(name)}
+        hold = self._engine.host.hold_elsewhere(name)
+        if not hold and order in _NEED_A_HOST:
+            raise TeamError(f"no host runs '{name}' now; try again when /team shows one that does")
+        fields = {"order": str(order), "hold": hold}
         self._bus.send_order(Message(MessageType.MESSAGE, LEAD, name, text, time.time(), new_id(), fields))
 
     def has_unread(self, name: str) -> bool:

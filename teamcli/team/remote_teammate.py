@@ -30,7 +30,7 @@ class HostPort(Protocol):
     """What this process can do about members on other hosts."""
 
     def order(self, name: str, order: Order, text: str = "") -> None:
-        """Raises: StateError"""
+        """Raises: StateError; TeamError, if no host runs it and none would obey later"""
 
     def has_unread(self, name: str) -> bool:
         """Raises: StateError"""
