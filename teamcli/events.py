@@ -1,4 +1,7 @@
-"""The events of a session, as frozen values: the public name of `teamcli.agent.events`. Tell them apart by class."""
+"""The events of a session, as frozen values: the public name of `teamcli.agent.events`. Tell them apart by class.
+
+A new event is added there, and exported here.
+"""
 
 from teamcli.agent.events import (
     Answered,

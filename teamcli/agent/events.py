@@ -314,6 +314,8 @@ Event = (
     | LimitHit
     | TurnEnded
 )
+"""All events. A new one belongs here, too: `session/event_codec.py` reads this list, and "Where do I add" in
+docs/contributing.md says who shows it."""
 Emit = Callable[[Event], None]
 
 

@@ -55,7 +55,7 @@ from teamcli.session.live_policy import LivePolicy
 from teamcli.session.session import (
     LEAVING_SECONDS,
     Catalog,
-    Hosts,
+    CommandHosts,
     Preferences,
     RunRecord,
     Session,
@@ -149,7 +149,7 @@ def _open_lead(
         budgets=runtime.budgets,
         events=runtime.events,
         watching=runtime.watching,
-        hosts=Hosts(runtime.host, Commands(assembly.users_host), runtime.jobs),
+        command_hosts=CommandHosts(runtime.host, Commands(assembly.users_host), runtime.jobs),
         catalog=Catalog(
             custom_commands,
             factory.briefing.skills.found,
@@ -170,7 +170,7 @@ def _open_lead(
         cancel=runtime.cancel,
         resources=resources.pop_all(),
         mcp=runtime.mcp.existing.access(factory.places.shared) if runtime.mcp.existing else None,
-        host=state.engine.host_life(team, runtime.bus, runtime.board, runtime.budgets, runtime.cancel),
+        team_host=state.engine.host_life(team, runtime.bus, runtime.board, runtime.budgets, runtime.cancel),
     )
 
 

@@ -72,7 +72,7 @@ def _run_at_terminal(options: Options) -> int:
         return ask_user(questions, question, cancel)
 
     session = open_session(options, project, questions.ask, ask_for_server=ask_for_server)
-    session.hosts.agents.prestart()
+    session.command_hosts.agents.prestart()
     session.record.notes.extend(untrusted_notes(project))
     try:
         from teamcli.ui.terminal.run import (

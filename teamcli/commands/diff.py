@@ -50,7 +50,8 @@ def diff(session: Session, arguments: str) -> Job:
         checkouts = session.state.worktrees.resolve()
         every_change = [each for each in session.record.changes.all() if not each.path.is_relative_to(checkouts)]
         text = describe_changes((each for each in every_change if not name or name in each.agents), session.workspace)
-        others = "" if name else changed_otherwise(every_change, session.workspace.root, session.hosts.agents, cancel)
+        host = session.command_hosts.agents
+        others = "" if name else changed_otherwise(every_change, session.workspace.root, host, cancel)
         none = f"{name} has changed no file" if name else "No agent has changed a file"
         title = "Changed since teamcli was started here:" if text else f"{none} since teamcli was started."
         return Diff("\n\n".join(filter(None, (text, others))), title) if text or others else title

@@ -38,7 +38,7 @@ def jobs(session: Session, arguments: str) -> CommandResult:
     /jobs stop all    stop all of them
     They end when you leave teamcli.
     """
-    found = session.hosts.jobs
+    found = session.command_hosts.jobs
     words = arguments.split()
     if not words:
         return job_table(found.running())
@@ -64,7 +64,7 @@ def job_table(entries: Sequence[JobEntry]) -> Table:
 
 
 def job_options(session: Session) -> tuple[Option, ...]:
-    return tuple(Option(entry.id, entry.title) for entry in session.hosts.jobs.running())
+    return tuple(Option(entry.id, entry.title) for entry in session.command_hosts.jobs.running())
 
 
 def _output(entry: JobEntry) -> str:

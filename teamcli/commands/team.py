@@ -59,10 +59,11 @@ def team(session: Session, arguments: str) -> CommandResult:
 
 
 def _with_hosts(session: Session, overview: Overview) -> Overview:
-    if session.host is None:
+    host = session.team_host
+    if host is None:
         return overview
-    states = tuple(HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in session.host.rows())
-    return overview._replace(hosts=session.host.holders(), host_states=states)
+    states = tuple(HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in host.rows())
+    return overview._replace(hosts=host.holders(), host_states=states)
 
 
 def _save(session: Session, words: list[str]) -> str:

@@ -148,6 +148,9 @@ HOOK_EVENTS = (
 
 
 class Settings(NamedTuple):
+    """All settings. A new one also needs an entry in `_check` below. A list or an object: see "Where do I add" in
+    docs/contributing.md."""
+
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
     client: Literal["auto", "direct", "sdk"] = "auto"

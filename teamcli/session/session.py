@@ -90,7 +90,7 @@ class Catalog(NamedTuple):
     """Where the plugins in use are, by name."""
 
 
-class Hosts(NamedTuple):
+class CommandHosts(NamedTuple):
     """What runs commands."""
 
     agents: CommandHost
@@ -127,7 +127,7 @@ class Session:
     budgets: Budgets
     events: EventBus
     watching: Watching
-    hosts: Hosts
+    command_hosts: CommandHosts
     catalog: Catalog
     record: RunRecord
     preferences: Preferences
@@ -136,7 +136,7 @@ class Session:
     """Closes what was opened for this session, in the reverse order."""
     mcp: McpAccess | None = None
     """None if no MCP server is configured."""
-    host: TeamHostPort | None = None
+    team_host: TeamHostPort | None = None
     """This process as a host of a team on several machines; None for a team in files."""
 
     def __post_init__(self) -> None:
@@ -163,8 +163,8 @@ class Session:
         self._finish_merge()
         self.lead.start()
         self.team.start(resume_all)
-        if self.host is not None:
-            self.host.start()
+        if self.team_host is not None:
+            self.team_host.start()
 
     def submit(self, text: str, piped: str = "") -> Future[TurnEnded]:
         """A line from the user, with what was piped in: the lead's next turn, or part of the current one."""
@@ -211,7 +211,7 @@ class Session:
         return is_back
 
     def interrupt(self) -> bool:
-        """End the lead's turn, from any thread; false if it was idle."""
+        """End the lead's turn, from any thread; false if it was idle. Teammates continue: `/stop NAME` ends theirs."""
         return self.lead.interrupt("interrupted by the user")
 
     def use_for_turn(self, grants: Sequence[str], model: str) -> None:
@@ -247,7 +247,7 @@ class Session:
     def warm_up(self) -> None:
         """Load what the first turn needs, in a separate thread while the user still types."""
         self.lead.agent.llm.warm_up()
-        self.hosts.agents.prestart()
+        self.command_hosts.agents.prestart()
         for tool in ALL_TOOLS:
             tool.load()
 
@@ -256,14 +256,14 @@ class Session:
 
         Raises: ToolError, Cancelled
         """
-        with self.hosts.jobs.listed(USER, command, partial(cancel.cancel, "stopped by the user"), OWN) as job:
+        with self.command_hosts.jobs.listed(USER, command, partial(cancel.cancel, "stopped by the user"), OWN) as job:
 
             def show(text: str) -> None:
                 job.add(text)
                 progress(text)
 
             try:
-                finished = self.hosts.users.run(
+                finished = self.command_hosts.users.run(
                     command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
                 )
             except Cancelled as e:
@@ -280,7 +280,7 @@ class Session:
 
         Raises: ToolError
         """
-        exit_code = self.hosts.users.run_at_terminal(command, self.workspace.root, cancel)
+        exit_code = self.command_hosts.users.run_at_terminal(command, self.workspace.root, cancel)
         return f"[{describe_exit(exit_code)}]" if exit_code else ""
 
     def is_resource(self, word: str) -> bool:
@@ -323,12 +323,12 @@ class Session:
         if self.subagents:
             self.subagents.close()
         self.team.close()
-        if self.host is not None:
-            self.host.close()
+        if self.team_host is not None:
+            self.team_host.close()
         self.conversation.run_end_hooks("exit")
         if self.mcp is not None:
             self.mcp.close()  # before their host, so that they can end by themselves
-        self.hosts.agents.close()  # before its commands are waited for, which `resources` does
+        self.command_hosts.agents.close()  # before its commands are waited for, which `resources` does
         for agent in self.agents:
             agent.llm.close()
             agent.conversation.close()

@@ -1,6 +1,7 @@
 """The members that this process runs, of a team on several hosts.
 
-It takes members that no host runs, and hands its own over when it leaves.
+It takes over members whose host has died or that no host runs yet, and hands its own over when it leaves. Who holds a
+member is in `store/postgres/leases.py`; `app/host_life.py` says when to look.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Notices what other processes do to inboxes: one thread checks the size of each a few times a second."""
+"""Notices what other processes do to inboxes: one thread checks the size of each a few times a second.
+
+It reads no message: `mailbox.py` does, in the thread of the agent.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Mailbox:
         return id in self._seen
 
     def take(self) -> Taken:
-        """What is unread, for a tool to return in its own result."""
+        """What is unread, for a tool's result or for `take_after`. Only `recorded` makes it count as read."""
         batch = self._bus.unread(self._name, self._reading, self._seen, MOST_AT_ONCE)
         self._reading = batch.position
         if not batch.messages:

@@ -323,7 +323,8 @@ class Teammate(AgentThread):
                 self._changed.wait_for(lambda: self._state is not ThreadState.REPORTING, REPORTING_SECONDS)
 
     def _prompt(self) -> Delivery | None:
-        """What to work on: new mail, together with open work if there is any."""
+        """What to work on: new mail, or a task from the board. Empty if open work continues, which the conversation
+        has already, such as the prompt of a spawn. None if there is nothing to do."""
         taken = self.mailbox.take_after({})
         task, is_users_task = self._claims.hand_over()
         delivery = taken.delivery(self._attach)

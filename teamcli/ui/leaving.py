@@ -26,7 +26,7 @@ def busy_agents(session: Session) -> list[str]:
 
 def leaving_hint(session: Session, hint: str) -> str:
     """The hint that the next key leaves, with what that ends."""
-    busy, jobs = len(busy_agents(session)), len(session.hosts.jobs.running())
+    busy, jobs = len(busy_agents(session)), len(session.command_hosts.jobs.running())
     ends = [f"{busy} working"] if busy else []
     ends += [counted(jobs, "job")] if jobs else []
     return f"{hint} (stops {', '.join(ends)})" if ends else hint
@@ -43,7 +43,7 @@ def leaving_lines(session: Session, interrupted: Sequence[str], is_headless: boo
         resume = " After teamcli --continue, /resume lets teammates continue." if can_resume else ""
         resume = " Resume with: teamcli -p --continue" if is_headless else resume
         lines.append(f"Interrupted: {', '.join(interrupted)}.{resume}")
-    if stopped := session.hosts.jobs.running():
+    if stopped := session.command_hosts.jobs.running():
         lines += [
             f"Stopped {counted(len(stopped), 'running command')}:",
             *(f"  {entry.title}" for entry in stopped),

@@ -71,8 +71,8 @@ def inbox_of(session: Session, name: str) -> list[Mail]:
     name = team.roster.exact_name(name)
     if agent := team.agents.get(name):
         mailbox = agent.mailbox
-    elif session.host is not None:
-        mailbox = Mailbox(team.outbox.bus, name, session.host.marks_of(name))
+    elif session.team_host is not None:
+        mailbox = Mailbox(team.outbox.bus, name, session.team_host.marks_of(name))
     else:  # shut down: its transcript knows how far it had read
         mailbox = Mailbox(team.outbox.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
     return look_into(mailbox)

@@ -24,8 +24,8 @@ HINT = "Type a task, or /help. Esc interrupts, q leaves."
 def banner(session: Session, style: TerminalStyle) -> str:
     """Version, model and directory; the team; what to type; then notes that the user should read."""
     width = style.width() - 1
-    sandbox = "no sandbox" if session.hosts.agents.why_unconfined() else "sandbox"
-    if session.hosts.agents.why_refused():
+    sandbox = "no sandbox" if session.command_hosts.agents.why_unconfined() else "sandbox"
+    if session.command_hosts.agents.why_refused():
         sandbox = "no commands, the sandbox fails"
     root = session.workspace.root
     with suppress(ValueError, RuntimeError):  # it is outside the home directory, or there is none
@@ -36,10 +36,11 @@ def banner(session: Session, style: TerminalStyle) -> str:
     lines: list[list[Piece]] = [
         [("teamcli ", f"{BOLD} {CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
         [("team ", BOLD), (team, DIM)] if members else [(NO_TEAMMATES, DIM)],
-        *([[("store ", BOLD), (one_line(session.host.describe(), max(20, width - 6)), DIM)]] if session.host else []),
         [(HINT, DIM)],
         *(line for note in session.record.notes for line in wrap([(note, YELLOW)], width)),
     ]
+    if session.team_host is not None:
+        lines.insert(2, [("store ", BOLD), (one_line(session.team_host.describe(), max(20, width - 6)), DIM)])
     return "".join(style.paint(line) + "\n" for line in lines)
 
 

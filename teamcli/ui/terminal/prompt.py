@@ -405,6 +405,8 @@ class LivePrompt:
             scroll(self._view)
 
     def _on_ctrl_c(self) -> None:
+        """Like Esc. If there is nothing to end, clear the line; if that is empty, a second Ctrl-C soon after leaves.
+        While a member is watched, clear the line, or return to the lead."""
         if self.editor.is_away:  # the other program has received it as well
             return
         is_watched_line = self._question is None and self._host.is_watching

@@ -92,6 +92,8 @@ def _head(agent: str, text: str, host: str = "") -> Line:
 
 @dataclass(eq=False)
 class PermissionQuestion:
+    """A question of the tool pipeline as the prompt shows it, and what the typed answer means."""
+
     question: Question
     is_choosing: bool = field(default=False, init=False)
     """The user wants to allow such calls from now on, and chooses the rule."""
@@ -275,7 +277,8 @@ class ChoiceQuestion:
 
 
 class QuestionQueue:
-    """The open questions. Any thread may add one."""
+    """The open questions. Any thread may add one. The prompt fetches the current one before each drawing
+    (`LivePrompt._switch_question`); listeners only make it draw."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

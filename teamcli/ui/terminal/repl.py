@@ -323,7 +323,7 @@ class Terminal(Repl):
 
     def read(self, question: PromptQuestion) -> None:
         with self._failures_shown("a question"):
-            programs = self._session.hosts.agents.programs
+            programs = self._session.command_hosts.agents.programs
             read_in_pager([*question.head(), *question.body()], self._style, programs)
 
     def answer(self, question: PromptQuestion, text: str) -> bool:

@@ -72,7 +72,7 @@ class StatusBar:
         digits = 2 if budget.spent_usd >= 0.1 or not budget.spent_usd else 4
         cost = f"${budget.spent_usd:.{digits}f}" if budget.is_known else f"{session.usage.context_tokens:,} tokens"
         share, tokens = self._context
-        unread, jobs = self._unread, len(session.hosts.jobs.background())
+        unread, jobs = self._unread, len(session.command_hosts.jobs.background())
         mode, senders = session.live_policy.policy.mode, tuple(dict.fromkeys(map(shown_sender, unread)))
         meter = SessionMeter(session.model, mode, share, cost, len(unread), tokens, senders, jobs)
         panel = self.tasks.lines(room.width, lines_for_board(room.height, bool(questions)))

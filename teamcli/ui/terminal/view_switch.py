@@ -58,13 +58,13 @@ class ViewSwitch:
 
     def _runs_elsewhere(self, name: str) -> bool:
         member = self._session.team.roster.find(name)
-        has_host = self._session.host is not None and member is not None and bool(member.host)
+        has_host = self._session.team_host is not None and member is not None and bool(member.host)
         return has_host and self._session.team.agents.teammate(name) is None
 
     def _follow(self, name: str, about: str, most_rows: int, number: int) -> None:
         """Show what a member on another host records, as long as this is what the user watches."""
-        assert self._session.host is not None
-        recorded = self._session.host.open_recorded(name)
+        assert self._session.team_host is not None
+        recorded = self._session.team_host.open_recorded(name)
         try:
             turn = Turn(recorded.begin(), about, is_recorded=True, most_rows=most_rows)
             self._render_thread.change(lambda views: views.turn_to(turn) if self.shown == name else "")
