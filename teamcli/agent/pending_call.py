@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from teamcli.agent.conversation import NOT_RUN_CALL, Marks, joined_marks
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
 from teamcli.agent.events import Refusal
+from teamcli.agent.hooks import PRE_TOOL_USE, hook_note
 from teamcli.agent.tool import (
     Access,
+    AnyTool,
     Calls,
     Display,
     Executes,
@@ -21,11 +24,15 @@ from teamcli.agent.tool import (
     ToolOutput,
     Writes,
 )
+from teamcli.cancel import CancelScope
 from teamcli.llm.types import Block
+from teamcli.text.redaction import redact
 
 RESULT_LIMIT = 100_000
 """Characters of one result. The last guard, above the limits that tools apply themselves."""
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
+FindTool = Callable[[str], AnyTool]
+"""Raises: ToolError, if there is no tool of that name"""
 
 
 class Results(NamedTuple):
@@ -50,7 +57,7 @@ class Results(NamedTuple):
 
 @dataclass(eq=False)
 class PendingCall:
-    """One tool call on its way through the pipeline."""
+    """One tool call on its way through the pipeline: prepared, perhaps changed by a hook, run, ended, finished."""
 
     block: Block
     key: str = ""
@@ -60,13 +67,13 @@ class PendingCall:
     """The input that a hook has given it instead."""
     context: str = field(default="", init=False)
     """What hooks want the model to know about it, whatever its outcome."""
-    after: list[PendingCall] = field(default_factory=list, init=False)
-    finished: threading.Event = field(default_factory=threading.Event, init=False)
     began: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
     refusal: Refusal | None = field(default=None, init=False)
     stop: str | None = field(default=None, init=False)
     """Why a hook wants the agent to end its turn."""
+    _earlier: Sequence[PendingCall] = field(default=(), init=False)
+    _finished: threading.Event = field(default_factory=threading.Event, init=False)
 
     @property
     def id(self) -> str:
@@ -84,11 +91,73 @@ class PendingCall:
     def display(self) -> Display:
         return self.prepared.display if self.prepared else Display(self.name)
 
+    def prepare(self, find: FindTool) -> None:
+        """Check the input; a second time if what it refers to may have changed.
+
+        Raises: ToolError
+        """
+        self.prepared = None
+        self.prepared = find(self.name).prepare(self.input)
+
+    def change_input(self, changed: Mapping[str, Any], find: FindTool) -> PreparedCall:
+        """Raises: ToolError, if the new input is not valid"""
+        self.changed_input = dict(changed)
+        self.prepared = find(self.name).prepare(self.changed_input)
+        return self.prepared
+
+    def come_after(self, earlier: Sequence[PendingCall]) -> None:
+        self._earlier = earlier
+
+    def wait_for_earlier(self) -> bool:
+        """Return whether there was any call to wait for."""
+        for call in self._earlier:
+            call._finished.wait()
+        return bool(self._earlier)
+
+    def add_context(self, context: str) -> None:
+        self.context = context
+
+    def stop_turn(self, reason: str | None) -> None:
+        """End the turn of the agent after this call. The first reason counts."""
+        self.stop = reason if self.stop is None else self.stop
+
+    def run(self, prepared: PreparedCall, cancel: CancelScope, on_progress: Callable[[str], None]) -> ToolOutput:
+        """Raises: ToolError, Cancelled"""
+        self.began = True  # from here on it may have had an effect
+        started = time.monotonic()
+        try:
+            return prepared.run(cancel, on_progress, self.id, self.key)
+        finally:
+            self.seconds = time.monotonic() - started
+
+    def end(self, output: ToolOutput, refusal: Refusal | None = None) -> None:
+        self.output, self.refusal = output, refusal
+
+    def fail(self, error: Exception, refusal: Refusal | None = None) -> None:
+        text = str(error) or type(error).__name__
+        self.end(ToolOutput(text if text.startswith("Error") else f"Error: {text}", is_error=True), refusal)
+
+    def interrupt(self, output: str) -> None:
+        """`output` is what it said until then."""
+        text = INTERRUPTED_CALL if self.began else NOT_RUN_CALL
+        self.end(ToolOutput("\n".join(filter(None, (text, output))), is_error=True))
+
+    def finish(self) -> None:
+        """Nothing changes its output anymore, and the calls that wait for it may begin."""
+        output = with_note(self.output, PRE_TOOL_USE, self.context)
+        self.output = output._replace(content=redact(output.content))
+        self._finished.set()
+
     def result(self) -> Block:
         block: Block = {"type": "tool_result", "tool_use_id": self.id, "content": cut_middle(self.output.content)}
         if self.output.is_error:
             block["is_error"] = True
         return block
+
+
+def with_note(output: ToolOutput, event: str, text: str) -> ToolOutput:
+    """The output, followed by what the hooks of an event say; unchanged if they say nothing."""
+    return output._replace(content=f"{output.content}\n{hook_note(event, text)}") if text else output
 
 
 def must_wait(later: Access, earlier: Access) -> bool:

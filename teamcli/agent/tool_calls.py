@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import (
     Emit,
     Notice,
@@ -38,7 +37,7 @@ from teamcli.agent.hooks import (
     hook_note,
 )
 from teamcli.agent.outside_tools import NothingOutside, Outside, meant_call
-from teamcli.agent.pending_call import PendingCall, Results, must_wait
+from teamcli.agent.pending_call import PendingCall, Results, must_wait, with_note
 from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import (
     Access,
@@ -60,7 +59,10 @@ logger = logging.getLogger(__name__)
 
 MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
 """For one answer."""
-TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
+TOO_MANY_CALLS = ToolOutput(
+    f"Error: Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers.",
+    is_error=True,
+)
 MOST_ORIGINAL = 1_000_000
 """Bytes of a file that hooks get as it was before a change."""
 NOTHING_OUTSIDE = NothingOutside()
@@ -94,12 +96,12 @@ class Toolset(NamedTuple):
         pending = [
             PendingCall(meant_call(block), key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])
         ]
-        refused = [PendingCall(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
+        refused = [PendingCall(block, output=TOO_MANY_CALLS) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
         for position, call in enumerate(pending):
             access = self._widest_access(call)
-            call.after = [earlier for earlier in pending[:position] if must_wait(access, self._widest_access(earlier))]
+            call.come_after([each for each in pending[:position] if must_wait(access, self._widest_access(each))])
         if len(pending) == 1:  # the usual case, which needs no thread
             self._execute(pending[0], cancel)
         else:
@@ -119,16 +121,15 @@ class Toolset(NamedTuple):
         return output._replace(content=redact(output.content))
 
     def _prepare(self, call: PendingCall, cut: frozenset[str] = frozenset()) -> None:
-        call.prepared = None
         try:
             if call.id in cut:
                 raise ToolError(CUT_CALL)
-            call.prepared = self.find(call.name).prepare(call.input)
+            call.prepare(self.find)
         except ToolError as e:
-            call.output = _failed(e)
+            call.fail(e)
         except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
             logger.exception("preparing %s failed", call.name)
-            call.output = _failed(e)
+            call.fail(e)
 
     def _execute_together(self, calls: Sequence[PendingCall], cancel: CancelScope) -> None:
         """Calls start in order, so that none waits for a call that has no thread yet."""
@@ -157,44 +158,41 @@ class Toolset(NamedTuple):
             thread.join()
 
     def _execute(self, call: PendingCall, cancel: CancelScope) -> None:
-        for earlier in call.after:
-            earlier.finished.wait()
-        if call.after and call.prepared:
+        if call.wait_for_earlier() and call.prepared:
             # Earlier calls may have changed what a path refers to: judge, show and run what is there now.
             self._prepare(call)
         display = call.display
         try:
             self.emit(ToolStarted(self.agent, call.id, call.name, display))
             if call.prepared:
-                call.output = self._run(call, call.prepared, cancel)
+                self._run(call, call.prepared, cancel)
         except CallRefused as e:
-            call.output, call.refusal = _failed(e), Refusal(e.by, e.reason)
+            call.fail(e, Refusal(e.by, e.reason))
         except ToolError as e:
-            call.output = self._after_failure(call, _failed(e), cancel)
+            call.fail(e)
+            call.end(self._after_failure(call, call.output, cancel))
         except Cancelled as e:
-            text = INTERRUPTED_CALL if call.began else NOT_RUN_CALL
-            call.output = ToolOutput("\n".join(filter(None, (text, e.output))), is_error=True)
+            call.interrupt(e.output)
         except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
             logger.exception("%s failed", call.name)
-            call.output = _failed(e)
+            call.fail(e)
         finally:
-            call.output = _with_note(call.output, PRE_TOOL_USE, call.context)
-            call.output = call.output._replace(content=redact(call.output.content))
-            call.finished.set()
+            call.finish()
         # A hook may have changed the call, and with it the display.
         shown = call.output.display or (call.display if call.prepared else display)
         content, is_error = call.output.content, call.output.is_error
         ended = ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds, call.refusal)
         self.emit(ended)
 
-    def _run(self, call: PendingCall, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
+    def _run(self, call: PendingCall, prepared: PreparedCall, cancel: CancelScope) -> None:
+        """Raises: ToolError, Cancelled"""
         cancel.check()
         scope = cancel.child()
         hooks_say = self._ask_hooks(call, prepared.display, scope)
-        call.stop = hooks_say.stop
+        call.stop_turn(hooks_say.stop)
         if hooks_say.objection is not None:
-            call.refusal = Refusal("a hook", redact(hooks_say.objection))
-            return ToolOutput(hooks_say.objection, is_error=True)
+            call.end(ToolOutput(hooks_say.objection, is_error=True), Refusal("a hook", redact(hooks_say.objection)))
+            return
         prepared = call.prepared or prepared
         asked = time.monotonic()
         answer = (
@@ -204,18 +202,11 @@ class Toolset(NamedTuple):
         if call.prepared and call.prepared is not prepared:  # changed by the hook that allowed it
             prepared = call.prepared
             self.permissions.check(self.agent, call.name, prepared, scope, self.emit, HookResult(wish="allow"))
-        call.began = True
         original = self._original(call, prepared.access)
-        started = time.monotonic()
         if was_asked:
-            self.emit(PermissionGiven(self.agent, call.id, call.name, started - asked))
-        try:
-            output = prepared.run(
-                scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id, call.key
-            )
-        finally:
-            call.seconds = time.monotonic() - started
-        return self._report_to_hooks(call, output, scope, original)
+            self.emit(PermissionGiven(self.agent, call.id, call.name, time.monotonic() - asked))
+        output = call.run(prepared, scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)))
+        call.end(self._report_to_hooks(call, output, scope, original))
 
     def _ask_hooks(self, call: PendingCall, display: Display, cancel: CancelScope) -> HookResult:
         """What hooks say about a call before it is judged. If they change its input, the call is replaced.
@@ -225,13 +216,12 @@ class Toolset(NamedTuple):
         if not self.hooks.wants(PRE_TOOL_USE, call.name):
             return NO_RESULT
         result = self.hooks.run(self._event(PRE_TOOL_USE, call), cancel)
-        call.context = result.context
+        call.add_context(result.context)
         if result.objection is not None:
             self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, result.objection))
         elif result.changed_input is not None:
-            call.changed_input = dict(result.changed_input)
-            call.prepared = self.find(call.name).prepare(call.changed_input)
-            self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
+            changed = call.change_input(result.changed_input, self.find)
+            self.emit(Notice(self.agent, f"A hook has changed this call: {changed.display.title}"))
         return result
 
     def _answer_for_user(self, call: PendingCall, cancel: CancelScope, rules: Sequence[str]) -> HookResult:
@@ -240,10 +230,9 @@ class Toolset(NamedTuple):
         Raises: ToolError, if the changed input is not valid; Cancelled
         """
         result = self.hooks.run(self._event(PERMISSION_REQUEST, call, suggested_rules=list(rules)), cancel)
-        call.stop = result.stop
+        call.stop_turn(result.stop)
         if result.changed_input is not None and result.objection is None:
-            call.changed_input = dict(result.changed_input)
-            call.prepared = self.tools[call.name].prepare(call.changed_input)
+            call.change_input(result.changed_input, self.find)
         return result
 
     def _original(self, call: PendingCall, access: Access) -> str | None:
@@ -291,10 +280,10 @@ class Toolset(NamedTuple):
             result = self.hooks.run(event, cancel)
         except Cancelled:  # the call itself is done, so its result counts
             return output
-        call.stop = result.stop if call.stop is None else call.stop
+        call.stop_turn(result.stop)
         if result.changed_output is not None:
             output = output._replace(content=result.changed_output)
-        return _with_note(output, event.name, "\n".join(filter(None, (result.objection, result.context))))
+        return with_note(output, event.name, "\n".join(filter(None, (result.objection, result.context))))
 
     def _event(self, name: str, call: PendingCall, **more: object) -> HookEvent:
         return HookEvent(name, self.agent, _fields(call, **more), call.name, call.prepared)
@@ -315,12 +304,3 @@ def _fields(call: PendingCall, **more: object) -> dict[str, Any]:
 def _outcome(call: PendingCall, output: ToolOutput) -> dict[str, Any]:
     response = {"content": redact(output.content), "is_error": output.is_error}
     return {"tool_response": response, "duration_ms": round(call.seconds * 1000)}
-
-
-def _with_note(output: ToolOutput, event: str, text: str) -> ToolOutput:
-    return output._replace(content=f"{output.content}\n{hook_note(event, text)}") if text else output
-
-
-def _failed(error: Exception) -> ToolOutput:
-    text = str(error) or type(error).__name__
-    return ToolOutput(text if text.startswith("Error") else f"Error: {text}", is_error=True)
