@@ -15,7 +15,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.compaction import COMPACTION, Compaction
-from teamcli.agent.outside_tools import OFFER, read_offer
+from teamcli.agent.outside_tools import OFFER, offer_row, read_offer
 from teamcli.errors import StateError
 from teamcli.llm.types import Block, Message, Reply, ToolSpec, Usage
 from teamcli.storage.files import Json
@@ -242,6 +242,15 @@ class Conversation:
         """
         self.sync()
         self._log.append({"ts": time.time(), **redact_value(row)})
+
+    def offer(self, specs: Sequence[ToolSpec]) -> None:
+        """From now on its requests offer these tools of other programs.
+
+        Raises: StateError
+        """
+        row = redact_value(offer_row(specs))
+        self.note(row)
+        self.history.offered = read_offer(row)  # exactly what a restart will read, so that requests stay the same
 
     def switch_to(self, history: History) -> None:
         """Continue with another conversation. The caller has begun its session in the transcript."""

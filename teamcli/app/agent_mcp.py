@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from teamcli.agent.loop import Agent
-from teamcli.agent.outside_tools import is_outside, offer_row, read_offer, without_outside
+from teamcli.agent.outside_tools import is_outside, without_outside
 from teamcli.agent.tool import AnyTool
 from teamcli.cancel import CancelScope
 from teamcli.errors import McpError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.mcp.results import error_text, resource_text
-from teamcli.text.redaction import redact_value
 from teamcli.tools.mcp.direct import find_tool
 from teamcli.tools.mcp.offer import OutsideTool, choose_offer, offered_tools
 from teamcli.tools.mcp.view import View
@@ -58,16 +57,15 @@ class AgentMcp:
 
         Raises: Cancelled, StateError
         """
-        history = agent.conversation.history
-        if history.offered is None and not self.view.is_empty:
+        conversation = agent.conversation
+        if conversation.history.offered is None and not self.view.is_empty:
             self.view.get_lists(cancel)
-            row = redact_value(offer_row(choose_offer(self.view)))
-            agent.conversation.note(row)
-            history.offered = read_offer(row)
-        if (history.offered or ()) != (self._offered or ()):
-            self._offered = history.offered
+            conversation.offer(choose_offer(self.view))
+        offered = conversation.history.offered
+        if (offered or ()) != (self._offered or ()):
+            self._offered = offered
             inside = {name: tool for name, tool in agent.toolset.tools.items() if not is_outside(name)}
             agent.use(
-                replace(agent.preamble, tools=(*without_outside(agent.preamble.tools), *(history.offered or ()))),
+                replace(agent.preamble, tools=(*without_outside(agent.preamble.tools), *(offered or ()))),
                 agent.toolset._replace(tools={**inside, **{tool.name: tool for tool in self.tools}}),
             )
