@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.events import (
@@ -27,13 +26,14 @@ from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.briefing import Briefing
 from teamcli.app.choices import Choices, choose, read_rules
 from teamcli.app.command_hosts import open_host, plain_host
-from teamcli.app.command_reports import report_hook
-from teamcli.app.hooks import HookOpener, Running
+from teamcli.app.hooks import HookOpener
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
+from teamcli.app.later import Later
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
+from teamcli.app.session_for_hooks import SessionForHooks
 from teamcli.app.state import LeadState, OpenState, StateGuard, StateOpener, open_roster
 from teamcli.app.team_file import ProjectTeamFile, begin_planned, load_team_file
 from teamcli.app.watch_channel import WatchChannel
@@ -64,7 +64,7 @@ from teamcli.session.timeline import Timeline
 from teamcli.session.watching import Watching
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
-from teamcli.team.message import LEAD, is_subagent
+from teamcli.team.message import LEAD
 from teamcli.team.outbox import Outbox
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence
@@ -80,7 +80,6 @@ from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
     from teamcli.app.mcp import McpServers
-    from teamcli.llm.types import Message
     from teamcli.mcp.server import Ask as AskForServer
     from teamcli.tasks.board import BoardChange
 
@@ -107,10 +106,11 @@ def open_session(
         state = opener.open(choices, owns_process)
         lead_state = opener.open_lead(state, choices.model)
 
-        def session_id() -> str:
+        def session_id() -> str:  # late: hooks report it, and the lead is built with them
             return session.conversation.id if assembly.agents.lead else ""
 
-        assembly = assemble(options, choices, state, ask, notes, resources, session_id, ask_for_server, owns_process)
+        ground = Ground(options, choices, state, EventBus(), CancelScope(), notes, resources, owns_process)
+        assembly = assemble(ground, session_id, ask, ask_for_server)
         session = _open_lead(options, state, lead_state, assembly, notes, resources)
     if owns_process:
         gc.freeze()  # what is loaded now stays for good: the collector need not look at it again
@@ -185,89 +185,75 @@ class Assembly(NamedTuple):
     record: RunRecord
 
 
+class Ground(NamedTuple):
+    """What every part is built on."""
+
+    options: Options
+    choices: Choices
+    state: OpenState
+    events: EventBus
+    cancel: CancelScope
+    notes: list[str]
+    """What the user should know at the start."""
+    resources: ExitStack
+    """Closes what is opened, in reverse order."""
+    owns_process: bool = True
+
+    def warn(self, text: str) -> None:
+        self.events(Notice(LEAD, text, Severity.WARNING))
+
+
 def assemble(
-    options: Options,
-    choices: Choices,
-    state: OpenState,
-    ask: Ask,
-    notes: list[str],
-    resources: ExitStack,
-    session_id: Callable[[], str],
-    ask_for_server: AskForServer | None = None,
-    owns_process: bool = True,
+    ground: Ground, session_id: Callable[[], str], ask: Ask = nobody_to_ask, ask_for_server: AskForServer | None = None
 ) -> Assembly:
     """`session_id` is that of the lead's conversation; empty as long as there is none.
 
     Raises: ConfigError
     """
-    briefing = Briefing(choices, state.project, options)
-    choices = choices.with_hooks_of(briefing.roles.found.values(), state.project)
-    if state.engine.host_name:
-        choices = choices.hiding(STORE_PASSWORD)
-    dir, project, settings, engine = state.dir, state.project, choices.settings, state.engine
-    events, cancel = EventBus(), CancelScope()
+    ground, briefing = _with_roles(ground)
+    options, choices, state, events, cancel, notes, resources, owns_process = ground
+    dir, engine, settings = state.dir, state.engine, choices.settings
     record = RunRecord(Changes(), notes)
 
-    def warn(text: str) -> None:
-        events(Notice(LEAD, text, Severity.WARNING))
-
-    def hook_facts(agent: str) -> dict[str, Any]:
-        transcripts = dir.subagent_transcripts if is_subagent(agent) else dir.transcripts
-        facts = {"cwd": str(root_of(agent)), "permission_mode": str(live_policy.policy.mode)}
-        if agent != LEAD:
-            facts |= _about_agent(agent, roster, factory.subagents.type_of(agent))
-        return {"session_id": session_id(), "transcript_path": str(transcripts / f"{agent}.jsonl"), **facts}
-
-    def root_of(agent: str) -> Path:
-        return factory.places.root_of(factory.subagents.parent_of(agent))
-
-    def messages_of(agent: str) -> tuple[Message, ...]:
-        thread = agents.get(agent)
-        return tuple(thread.agent.conversation.messages) if thread else ()
-
+    # The process: its commands, and what keeps its events.
     register_secrets(secret_values(os.environ, settings.hidden_variables))
-    host = open_host(settings, choices.workspace, project, owns_process=owns_process, warn=warn)
+    host = open_host(settings, choices.workspace, state.project, owns_process=owns_process, warn=ground.warn)
     resources.callback(host.close)
-    watching = _record_events(events, state, record, warn, resources)
+    watching = _record_events(ground, record)
     users_host = plain_host(settings, host.programs, owns_process)
     resources.callback(users_host.close)
 
-    def look() -> None:
-        guard.check(bus)
-        board.look()
-        channel.look()
-
+    # The team: who is in it, their mail, and those that run. Hosts and the board report to the team's tasks, which
+    # need both.
+    late_tasks: Later[TeamTasks] = Later()
     roster = open_roster(dir, engine, events, settings.limits.shutdown_seconds, notes)
-    bus = engine.open_bus(warn, look)
+    looks: list[Callable[[], None]] = []
+    bus = engine.open_bus(ground.warn, partial(_call_each, looks))
     resources.callback(bus.close)
-    agents = RunningAgents(engine.others(roster, bus, lambda: parts.tasks))
+    outbox = Outbox(bus, events)
+    agents = RunningAgents(engine.others(roster, bus, late_tasks))
 
-    def wake(agent: str, text: str) -> bool:
-        return report_hook(agents, parts.outbox, agent, text)
+    # What guards the work. Hooks report on agents, and the factory builds agents with hooks.
+    late_factory: Later[AgentFactory] = Later()
+    live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
+    budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
+    for_hooks = SessionForHooks(dir, roster, agents, outbox, live_policy, late_factory, session_id)
+    hooks, prelude = HookOpener(dir, users_host, events, cancel, resources).open(choices, for_hooks, notes)
 
-    running = Running(hook_facts, session_id, root_of, messages_of, wake)
-    hooks, prelude = HookOpener(dir, users_host, events, cancel, resources).open(choices, running, notes)
-
-    def task_changed(change: BoardChange) -> None:
-        events(_task_event(change))
-        parts.tasks.changed(change)
-
-    gate = TaskGate(hooks, roster, agents, cancel)
-    board = LazyBoard(
-        engine, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
-    )
+    board = _board(ground, roster, TaskGate(hooks, roster, agents, cancel), late_tasks)
     guard = StateGuard(state, roster, board, agents, events, cancel)
     channel = WatchChannel(dir, state.lock, events, watching, lambda: [LEAD, *roster.names()])
     resources.callback(channel.close)
-    live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
-    budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
+    # A thread of the bus looks at these, too. Late: they need those that run, some of whom only the bus knows.
+    looks += [partial(guard.check, bus), board.look, channel.look]
+
     ask, ask_for_server = engine.shared_ask(ask, ask_for_server)
-    mcp = _open_mcp(options, choices, state, notes, ask_for_server, users_host, warn)
+    mcp = _open_mcp(ground, users_host, ask_for_server)
     resources.callback(mcp.close)
     runtime = Runtime(
         choices=choices,
         options=options,
-        project=project,
+        project=state.project,
         state=dir,
         engine=engine,
         events=events,
@@ -286,24 +272,33 @@ def assemble(
         mcp=mcp,
         prelude=prelude,
     )
-    factory = AgentFactory(runtime, briefing, owns_process)
+    factory = late_factory.bind(AgentFactory(runtime, briefing, owns_process))
     events.subscribe(partial(_get_ready, factory), CallStarted)
     team_file = _bring_up(runtime, factory, notes)
-    parts = _team_parts(runtime, agents, factory, team_file)
-    team = TeammateManager(parts, factory, settings.limits.teammates)
+    team = _build_team(runtime, agents, outbox, factory, team_file)
+    late_tasks.bind(team.tasks)
     _follow_agents(runtime, factory, resources)
     resources.callback(factory.close)
     return Assembly(runtime, factory, agents, team, users_host, record)
 
 
-def _record_events(
-    events: EventBus, state: OpenState, record: RunRecord, warn: Callable[[str], None], resources: ExitStack
-) -> Watching:
+def _with_roles(ground: Ground) -> tuple[Ground, Briefing]:
+    """Roles bring hooks of their own."""
+    choices, state = ground.choices, ground.state
+    briefing = Briefing(choices, state.project, ground.options)
+    choices = choices.with_hooks_of(briefing.roles.found.values(), state.project)
+    if state.engine.host_name:
+        choices = choices.hiding(STORE_PASSWORD)
+    return ground._replace(choices=choices), briefing
+
+
+def _record_events(ground: Ground, record: RunRecord) -> Watching:
     """Connect what keeps the events: the timeline, watchers, and the record of the run."""
-    timeline = Timeline(state.engine.open_timeline(), warn, state.engine.timeline_seconds)
-    resources.callback(timeline.close)
+    events, engine = ground.events, ground.state.engine
+    timeline = Timeline(engine.open_timeline(), ground.warn, engine.timeline_seconds)
+    ground.resources.callback(timeline.close)
     events.subscribe(timeline)
-    watching = Watching(events, state.dir)
+    watching = Watching(events, ground.state.dir)
     events.subscribe(watching, *Watching.KINDS)
     events.subscribe(record.denials.append, PermissionDenied)
     events.subscribe(record.limits.append, LimitHit)
@@ -338,17 +333,17 @@ def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> Proj
     return ProjectTeamFile(runtime.project, file)
 
 
-def _team_parts(
-    runtime: Runtime, agents: RunningAgents, factory: AgentFactory, team_file: ProjectTeamFile
-) -> TeamParts:
-    roster, outbox = runtime.roster, Outbox(runtime.bus, runtime.events)
+def _build_team(
+    runtime: Runtime, agents: RunningAgents, outbox: Outbox, factory: AgentFactory, team_file: ProjectTeamFile
+) -> TeammateManager:
+    roster = runtime.roster
     undelivered_mail = UndeliveredMail(agents, outbox)
     quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, undelivered_mail, quiescence, runtime.cancel, tasks)
     placement = runtime.engine.placement(roster, runtime.bus)
     merging = partial(open_merging, runtime, agents, outbox, factory.places)
-    return TeamParts(
+    parts = TeamParts(
         roster=roster,
         agents=agents,
         outbox=outbox,
@@ -361,16 +356,25 @@ def _team_parts(
         placement=placement,
         open_merging=merging,
     )
+    return TeammateManager(parts, factory, runtime.choices.settings.limits.teammates)
 
 
-def _owners(roster: Roster) -> list[str]:
-    """Those who can be given a task."""
-    return [LEAD, *(member.name for member in roster.members() if member.is_active)]
+def _board(ground: Ground, roster: Roster, gate: TaskGate, tasks: Callable[[], TeamTasks]) -> LazyBoard:
+    def owners() -> list[str]:
+        return [LEAD, *(member.name for member in roster.members() if member.is_active)]
+
+    def changed(change: BoardChange) -> None:
+        task, what = change.after, change.what
+        event = TaskChanged(change.actor, task.id, what, task.subject, task.status, task.owner, change.is_outside)
+        ground.events(event)
+        tasks().changed(change)
+
+    return LazyBoard(ground.state.engine, owners, changed, ground.warn, gate, lambda name: tasks().why_unread(name))
 
 
-def _task_event(change: BoardChange) -> TaskChanged:
-    task = change.after
-    return TaskChanged(change.actor, task.id, change.what, task.subject, task.status, task.owner, change.is_outside)
+def _call_each(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
 
 
 def _save_rule(choices: Choices, state: OpenState, rule: str) -> None:
@@ -382,37 +386,21 @@ def _save_rule(choices: Choices, state: OpenState, rule: str) -> None:
         state.project.agreement.rule_allowed(state.dir.local_settings, rule)
 
 
-def _about_agent(agent: str, roster: Roster, subagent_type: str) -> dict[str, str]:
-    """What hooks learn about an agent that is not the lead."""
-    member = roster.find(agent)
-    if member is None:
-        return {"agent_id": agent, "agent_type": subagent_type}
-    names = {"teammate_name": agent, "team_name": roster.team_name}
-    return {"agent_id": agent, "agent_type": member.role, **names}
-
-
-def _open_mcp(
-    options: Options,
-    choices: Choices,
-    state: OpenState,
-    notes: list[str],
-    ask: AskForServer | None,
-    users_host: CommandHost,
-    warn: Callable[[str], None],
-) -> LazyMcp:
+def _open_mcp(ground: Ground, users_host: CommandHost, ask: AskForServer | None) -> LazyMcp:
     """Starts no server. Raises: ConfigError"""
-    project, settings = state.project, choices.settings
+    options, choices, project = ground.options, ground.choices, ground.state.project
 
     def make() -> McpServers:
-        from teamcli.app.mcp import McpServers, find_servers  # late: most starts do without it
+        from teamcli.app.mcp import McpServers, Surroundings, find_servers  # late: most starts do without it
 
-        servers = find_servers(options, settings, project)
-        notes.extend(servers.problems)
-        root, disabled = choices.workspace.root, settings.disabled_mcp_servers
-        return McpServers(servers.found.values(), project.home, root, users_host, notes, warn, disabled, ask)
+        servers = find_servers(options, choices.settings, project)
+        around = Surroundings(project.home, choices.workspace.root, users_host, ground.warn, ask)
+        made = McpServers(servers, choices.settings.disabled_mcp_servers, around)
+        ground.notes.extend(servers.problems)
+        return made
 
     has_own = any(plugin.servers for plugin in project.plugins(options.plugin_dirs).found)
-    return LazyMcp(make, is_needed=bool(settings.mcpServers or options.mcp_config or has_own))
+    return LazyMcp(make, is_needed=bool(choices.settings.mcpServers or options.mcp_config or has_own))
 
 
 def _get_ready(factory: AgentFactory, event: CallStarted) -> None:

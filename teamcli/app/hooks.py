@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.hooks import NO_HOOKS, NOTIFICATION, HookEvent, Hooks
 from teamcli.app.choices import Choices
+from teamcli.app.session_for_hooks import SessionForHooks
 from teamcli.cancel import CancelScope
 from teamcli.config.settings import HOOK_EVENTS, HookGroup
 from teamcli.exec.command_host import CommandHost
@@ -21,7 +22,6 @@ from teamcli.team.message import LEAD, is_subagent
 if TYPE_CHECKING:
     from teamcli.hooks.commands import Ports
     from teamcli.hooks.runner import RegisteredHook
-    from teamcli.llm.types import Message
 
 
 MOST_LINGERING = 32
@@ -34,19 +34,6 @@ class OpenHooks(NamedTuple):
     """Returns what hooks want to run before each command of an agent."""
 
 
-class Running(NamedTuple):
-    """What hooks learn from the session. Called only while it runs."""
-
-    facts: Callable[[str], Mapping[str, Any]]
-    """The fields that every event of an agent has."""
-    session_id: Callable[[], str]
-    """Empty until there is one."""
-    root_of: Callable[[str], Path]
-    messages_of: Callable[[str], tuple[Message, ...]]
-    wake: Callable[[str, str], bool]
-    """Sends a hook's text to an agent; false if it cannot get one."""
-
-
 class HookOpener:
     def __init__(
         self, dir: TeamDir, host: CommandHost, events: EventBus, cancel: CancelScope, resources: ExitStack
@@ -57,7 +44,7 @@ class HookOpener:
         self._cancel = cancel
         self._resources = resources
 
-    def open(self, choices: Choices, running: Running, notes: list[str]) -> OpenHooks:
+    def open(self, choices: Choices, session: SessionForHooks, notes: list[str]) -> OpenHooks:
         groups = choices.settings.hooks
         notes += unknown_events(groups)
         registered: list[RegisteredHook] = []
@@ -65,7 +52,7 @@ class HookOpener:
         if groups:
             from teamcli.hooks.commands import command_hooks  # late: most starts do without it
 
-            ports = self._ports(groups, choices.workspace.root, running)
+            ports = self._ports(groups, choices.workspace.root, session)
             registered += command_hooks(groups, ports)
             if (lines := ports.lines) is not None:
                 prelude = lambda: lines.text  # noqa: E731 - shorter than its name
@@ -79,11 +66,11 @@ class HookOpener:
         from teamcli.hooks.background import Background
         from teamcli.hooks.runner import HookRunner
 
-        hooks = HookRunner(registered, self._events, running.facts, Background(self._cancel, running.wake))
+        hooks = HookRunner(registered, self._events, session.facts, Background(self._cancel, session.wake))
         self._notify(hooks)
         return OpenHooks(hooks, prelude)
 
-    def _ports(self, groups: Mapping[str, tuple[HookGroup, ...]], root: Path, running: Running) -> Ports:
+    def _ports(self, groups: Mapping[str, tuple[HookGroup, ...]], root: Path, session: SessionForHooks) -> Ports:
         from teamcli.exec.shell_prelude import SessionLines
         from teamcli.hooks.commands import Ports
         from teamcli.hooks.long_output import LongOutput
@@ -93,8 +80,8 @@ class HookOpener:
             return Ports(self._host, root, self._events, long_output=long_output)
         from teamcli.hooks.claude_transcript import ClaudeTranscripts, SessionInfo
 
-        session = SessionInfo(running.session_id, running.root_of, is_subagent, running.messages_of)
-        transcripts = ClaudeTranscripts(self._dir.hooks, session)
+        info = SessionInfo(session.session_id, session.root_of, is_subagent, session.messages_of)
+        transcripts = ClaudeTranscripts(self._dir.hooks, info)
         self._events.subscribe(transcripts, *ClaudeTranscripts.KINDS)
         self._resources.callback(transcripts.close)
         lines, data = SessionLines(self._dir.hooks), self._dir.hooks / "plugins"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.app.workplaces import Workplace
 from teamcli.cancel import CancelScope
@@ -81,35 +81,38 @@ def _decline(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
     return ElicitationAnswer("decline")
 
 
+class Surroundings(NamedTuple):
+    """What MCP servers have around them: where they are started, and how they reach the user."""
+
+    home: Path
+    """Of teamcli: for logins, and for lists of what servers offer."""
+    root: Path
+    users_host: CommandHost
+    """Runs servers that the user does not want confined."""
+    warn: Callable[[str], None]
+    """Reports what is wrong with servers that a role brings."""
+    ask: Ask | None = None
+    """Puts their questions to the user; without it they are declined."""
+
+
 class McpServers:
     """Each place has its own servers, since they can change files: the workspace, and the checkouts of members."""
 
-    def __init__(
-        self,
-        servers: Iterable[Configured],
-        home: Path,
-        root: Path,
-        users_host: CommandHost,
-        problems: list[str],
-        warn: Callable[[str], None],
-        disabled: Iterable[str] = (),
-        ask: Ask | None = None,
-    ) -> None:
-        """`users_host` runs servers that the user does not want confined. `problems` gets a line for each server that
-        is not usable; `warn` reports those that a role brings."""
-        self._home = home / "mcp"
-        self._root = root
-        self._users_host = users_host
-        self._ask = ask or _decline
-        self._disabled = frozenset(disabled)
+    def __init__(self, servers: Servers, disabled: Collection[str], around: Surroundings) -> None:
+        """Adds a line to the problems of `servers` for each that is not usable."""
+        self._home = around.home / "mcp"
+        self._root = around.root
+        self._users_host = around.users_host
+        self._ask = around.ask or _decline
+        self._warn = around.warn
+        self._disabled = disabled
         self._kept = KeptLists(self._home / "lists")
         self._configs: dict[str, tuple[Configured, ServerConfig]] = {}
         self._pools: dict[Path, Pool] = {}
         self._warned: set[str] = set()
         self._lock = threading.Lock()
-        self._warn = warn
-        for server in servers:
-            self._add(server, problems)
+        for server in servers.found.values():
+            self._add(server, servers.problems)
         self._shared = tuple(self._configs)
         """Those that every agent sees."""
 

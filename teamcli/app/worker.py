@@ -8,15 +8,16 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.events import Event, Notice, StatusChanged
-from teamcli.agent.permission_question import nobody_to_ask
-from teamcli.app.build import assemble
+from teamcli.app.build import Ground, assemble
 from teamcli.app.choices import choose
 from teamcli.app.host_program import NOTHING_EMBEDDED
 from teamcli.app.state import store_of
 from teamcli.app.store_state import open_store
+from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import inspect_project
 from teamcli.errors import UsageError
+from teamcli.session.event_bus import EventBus
 from teamcli.storage.debug_log import log_to
 from teamcli.team.hosting import DRAIN_SECONDS
 from teamcli.team.message import LEAD
@@ -47,7 +48,8 @@ def run_worker(options: Options, slots: int) -> int:
             options, project.claim(), url, choices.settings.lease_seconds, resources, has_lead=False, slots=slots
         )
         log_to(state.dir.logs, options.debug)
-        team = assemble(options, choices, state, nobody_to_ask, notes, resources, session_id=str)
+        ground = Ground(options, choices, state, EventBus(), CancelScope(), notes, resources)
+        team = assemble(ground, session_id=str)
         runtime = team.runtime
         life = state.engine.host_life(team.team, runtime.bus, runtime.board, runtime.budgets, runtime.cancel)
         assert life is not None
