@@ -60,8 +60,12 @@ def unknown_mentions(
         spellings = list(_spellings(found))
         is_name = any(spelling.casefold() in names for spelling in spellings)
         is_name = is_name or bool(spellings and is_resource(spellings[0]))
-        if spellings and not is_name and not _is_package(spellings[-1], workspace):
-            unknown |= {} if _find(iter(spellings), workspace) else {spellings[-1]: None}
+        if not spellings or is_name:
+            continue
+        word = spellings[-1]
+        is_package = re.fullmatch(_PACKAGE, word) and not (workspace.root / word.partition("/")[0]).is_dir()
+        if not is_package and not _find(iter(spellings), workspace):
+            unknown[word] = None
     return list(unknown)
 
 
@@ -130,10 +134,6 @@ def _mentions(text: str) -> Iterator[re.Match[str]]:
     for found in re.finditer(_MENTION, text):
         if not any(start <= found.start() < end for start, end in code):
             yield found
-
-
-def _is_package(word: str, workspace: Workspace) -> bool:
-    return re.fullmatch(_PACKAGE, word) is not None and not (workspace.root / word.partition("/")[0]).is_dir()
 
 
 def _spellings(found: re.Match[str]) -> Iterator[str]:

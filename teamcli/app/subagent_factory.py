@@ -102,7 +102,8 @@ class SubAgentFactory:
         role = self._role(task.role)
         model = self._model(task, role, parent)
         place = factory.places.named(sub.root)
-        cwd = task.cwd or (role.cwd if role else "") or self._cwd_of_member(sub.root)
+        member = factory.runtime.roster.find(sub.root)
+        cwd = task.cwd or (role.cwd if role else "") or (member.cwd if member else "")
         start = self._start(cwd, place.workspace)
         if place is not factory.places.shared:  # paths of skills and memory are not relative to a checkout
             start = start or place.workspace.root
@@ -256,10 +257,6 @@ class SubAgentFactory:
         if not start.is_dir():
             raise ToolError(f"cwd: {cwd} is not a directory in the workspace")
         return start
-
-    def _cwd_of_member(self, name: str) -> str:
-        member = self._factory.runtime.roster.find(name)
-        return member.cwd if member else ""
 
     def _gate(self, plan: Plan, root: str) -> Callable[[str, str, Access], str]:
         """Refuses what the agent at the root of its parents may not do either."""

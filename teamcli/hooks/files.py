@@ -33,7 +33,7 @@ def hook_files(
         for hook in group.hooks
     }
     commands |= {(_command_line(str(server.get("command") or ""), server), "") for server in servers}
-    found = {path for command, plugin in commands for path in _files_of(_with_plugin(command, plugin), root)}
+    found = {path for command, plugin in commands for path in _files_of(command, plugin, root)}
     return tuple(sorted(found))
 
 
@@ -45,13 +45,11 @@ def _command_line(command: str, raw: Mapping[str, Any]) -> str:
     return " ".join([command, *map(str, arguments)])
 
 
-def _with_plugin(command: str, plugin: str) -> str:
-    return _PLUGIN_ROOT.sub(lambda found: plugin, command) if plugin else command
-
-
-def _files_of(command: str, root: Path) -> Iterator[Path]:
+def _files_of(command: str, plugin: str, root: Path) -> Iterator[Path]:
     is_expected = True
     after_interpreter = False
+    # Functions, because a backslash in a path must not count as one of the pattern.
+    command = _PLUGIN_ROOT.sub(lambda found: plugin, command) if plugin else command
     command = _PROJECT_DIR.sub(lambda found: str(root), command)
     try:
         words = list(shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&()<>"))

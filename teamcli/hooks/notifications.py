@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from teamcli.agent.events import PermissionAsked, TurnEnded, TurnStarted
 from teamcli.agent.hooks import NOTIFICATION, HookEvent, Hooks
@@ -31,8 +30,9 @@ class Notifications:
 
     def __call__(self, event: PermissionAsked | TurnStarted | TurnEnded) -> None:
         match event:
-            case PermissionAsked():
-                self._start(PERMISSION, f"{NEEDS_PERMISSION} to use {their_tool(event.tool)}", event.agent)
+            case PermissionAsked() if self._hooks.wants(NOTIFICATION, PERMISSION):
+                about = (PERMISSION, f"{NEEDS_PERMISSION} to use {their_tool(event.tool)}", event.agent)
+                threading.Thread(target=self._run, args=about, name="notification", daemon=True).start()
             case TurnStarted(agent=self._lead):
                 self.close()
             case TurnEnded(agent=self._lead):
@@ -50,10 +50,6 @@ class Notifications:
             self._timer = threading.Timer(self._idle_seconds, self._run, args)
             self._timer.daemon = True
             self._timer.start()
-
-    def _start(self, *about: Any) -> None:
-        if self._hooks.wants(NOTIFICATION, about[0]):
-            threading.Thread(target=self._run, args=about, name="notification", daemon=True).start()
 
     def _run(self, kind: str, message: str, agent: str) -> None:
         fields = {"message": message, "title": _TITLE, "notification_type": kind}

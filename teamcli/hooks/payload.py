@@ -72,7 +72,8 @@ def _about_call(event: HookEvent, is_claudes: bool) -> Json:
     fields["tool_input"] = _joined(call.input, ours) if is_claudes else _joined(ours, call.input)
     response = event.fields.get("tool_response")
     if isinstance(response, Mapping) and not (is_claudes and "error" in event.fields):
-        theirs = tool_response(_result(event, ours, str(response.get("content", ""))))
+        content, milliseconds = str(response.get("content", "")), int(event.fields.get("duration_ms", 0))
+        theirs = tool_response(CallResult(event.subject, ours, content, _root(event), event.original, milliseconds))
         fields["tool_response"] = _response(response, theirs, is_claudes)
     return fields
 
@@ -81,11 +82,6 @@ def _response(ours: Mapping[str, Any], theirs: Json | str, is_claudes: bool) -> 
     if isinstance(theirs, str):
         return theirs if is_claudes else dict(ours)
     return _joined(theirs, ours) if is_claudes else _joined(ours, theirs)
-
-
-def _result(event: HookEvent, given: Mapping[str, Any], content: str) -> CallResult:
-    milliseconds = int(event.fields.get("duration_ms", 0))
-    return CallResult(event.subject, given, content, _root(event), event.original, milliseconds)
 
 
 def _joined(first: Mapping[str, Any], more: Mapping[str, Any]) -> Json:

@@ -71,7 +71,9 @@ def parse_template(entry: Json) -> TemplateInfo | None:
 
 
 def parse_tool_result(result: Json) -> ToolResult:
-    return ToolResult(_blocks(result.get("content")), result.get("isError") is True, result.get("structuredContent"))
+    content = result.get("content")
+    blocks = tuple(block for block in content if isinstance(block, dict)) if isinstance(content, list) else ()
+    return ToolResult(blocks, result.get("isError") is True, result.get("structuredContent"))
 
 
 def parse_prompt_result(result: Json) -> PromptResult:
@@ -107,10 +109,6 @@ def _parse_content(entry: Json) -> ResourceContent | None:
         text if isinstance(text, str) else None,
         blob if isinstance(blob, str) else None,
     )
-
-
-def _blocks(content: Any) -> tuple[Json, ...]:
-    return tuple(block for block in content if isinstance(block, dict)) if isinstance(content, list) else ()
 
 
 def _labels(entry: Json) -> tuple[str, str, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from teamcli.errors import McpError
@@ -100,11 +100,7 @@ def _word(block: Json, key: str) -> str:
 
 def _repeats(result: ToolResult, value: Any) -> bool:
     """Whether the content already says what the structured result says."""
-    return any(_as_json(block.get("text")) == value for block in _texts(result.content))
-
-
-def _texts(blocks: Iterable[Json]) -> list[Json]:
-    return [block for block in blocks if block.get("type") == "text"]
+    return any(_as_json(block.get("text")) == value for block in result.content if block.get("type") == "text")
 
 
 def _as_json(text: object) -> Any:

@@ -41,10 +41,7 @@ def _best(tools: Mapping[str, ToolInfo], words: list[str]) -> list[str]:
 
 def _score(name: str, tool: ToolInfo, words: list[str]) -> int:
     in_name = set(re.findall(r"[a-z0-9]+", name.lower().removeprefix("mcp__")))
-    title, rest = name.lower(), f"{tool.title} {tool.description} {' '.join(_fields(tool))}".lower()
-    return sum(8 * (word in in_name) + 4 * (word in title) + (word in rest) for word in words)
-
-
-def _fields(tool: ToolInfo) -> list[str]:
     properties = tool.input_schema.get("properties")
-    return list(map(str, properties)) if isinstance(properties, dict) else []
+    fields = " ".join(map(str, properties)) if isinstance(properties, dict) else ""
+    title, rest = name.lower(), f"{tool.title} {tool.description} {fields}".lower()
+    return sum(8 * (word in in_name) + 4 * (word in title) + (word in rest) for word in words)

@@ -93,7 +93,7 @@ def _scan(text: str, known_tools: Collection[str], kind: str) -> Iterator[Rule]:
             raise ConfigError(f"permission rule {text[position:]!r}: expected a tool name, as in bash(git status:*)")
         end = _end_of_pattern(text, name) if text[name.end() : name.end() + 1] == "(" else name.end()
         parenthesis = text[name.end() : end].strip()
-        if _is_claudes(name[1], known_tools):
+        if (is_claude_tool(name[1]) or "*" in name[1]) and name[1] not in known_tools:
             yield from _claude_rules(name[1], parenthesis, kind)
         else:
             yield _make_rule(name[1], parenthesis, known_tools)
@@ -101,10 +101,6 @@ def _scan(text: str, known_tools: Collection[str], kind: str) -> Iterator[Rule]:
         if rest and not rest.startswith(",") and not _CLAUDES_NEXT.match(text, end):
             raise ConfigError(f"permission rule {text!r}: separate rules by commas; cannot read {rest!r}")
         position = end
-
-
-def _is_claudes(name: str, known_tools: Collection[str]) -> bool:
-    return (is_claude_tool(name) or "*" in name) and name not in known_tools
 
 
 def _claude_rules(name: str, parenthesis: str, kind: str) -> Iterator[Rule]:

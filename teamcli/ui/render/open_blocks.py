@@ -289,7 +289,7 @@ class ListBlock:
         margin = 0
         if self._is_inside_item:
             lines = [line[min(indent_of(line), self._content) :] for line in lines]
-            margin = self._margin
+            margin = _LABEL_WIDTH if self._next_number is None else max(_LABEL_WIDTH + 1, self._content)
         self._is_inside_item = True
         return [Prose("\n".join(lines).rstrip(), self.continues, margin)]
 
@@ -307,10 +307,6 @@ class ListBlock:
         if line.strip() or self.lines:
             self.lines.append(line)
         self._size += len(line) + 1
-
-    @property
-    def _margin(self) -> int:
-        return _LABEL_WIDTH if self._next_number is None else max(_LABEL_WIDTH + 1, self._content)
 
     def _own_item(self, line: str) -> Item | None:
         """An item of this list itself, not of one inside it."""
