@@ -11,7 +11,7 @@ from typing import Any
 from bench.prompt import PROMISED_KEY_MS, TEAMMATES, p99_of_keys, read_until, streaming_team
 from teamcli.session.watching import LAST_STEPS, AgentSnapshot
 from teamcli.storage.tail import file_identity
-from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.event_renderer import EventRenderer, Screen
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 from teamcli.ui.terminal.views import Turn, Views
 
@@ -78,4 +78,4 @@ def _round(n: int) -> list[dict[str, Any]]:
 
 
 def _renderer(focus: str) -> EventRenderer:
-    return EventRenderer(TerminalStyle(True, True, lambda: 100), AgentColors(), "banner", focus=focus)
+    return EventRenderer(TerminalStyle(True, True, lambda: 100), AgentColors(), Screen("banner"), focus)

@@ -12,7 +12,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.session.event_codec import encode_event
 from teamcli.text.console import cell_width, shorten
 from teamcli.text.escaping import escape_controls, one_line
-from teamcli.ui.render.event_renderer import EventRenderer, is_shown_as_mail
+from teamcli.ui.render.event_renderer import EventRenderer, Screen, is_shown_as_mail
 from teamcli.ui.render.open_line import OpenLine
 from teamcli.ui.render.style import DIM, YELLOW, AgentColors, Line, TerminalStyle
 
@@ -44,7 +44,7 @@ class TerminalWatchView:
         self._can_redraw = os.environ.get("TERM") != "dumb"
         self._open_line = OpenLine()
         self._renderer = EventRenderer(
-            self._style, AgentColors(names), focus=focus, continues_lines=self._can_redraw and bool(focus)
+            self._style, AgentColors(names), Screen(continues_lines=self._can_redraw and bool(focus)), focus
         )
         if is_verbose:
             self._renderer.set_verbose(True)

@@ -13,7 +13,7 @@ from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.text.console import cell_width
 from teamcli.ui.render.answers import HELD_ROWS, TAIL_LINES
-from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.event_renderer import EventRenderer, Screen
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 
 
@@ -57,7 +57,7 @@ def test_the_tail_of_a_running_command_is_bounded_and_wrapped() -> None:
 
 
 def test_a_long_paragraph_is_printed_as_it_arrives_and_stays_one_line() -> None:
-    scroll = EventRenderer(look(width=21), AgentColors(), continues_lines=True)
+    scroll = EventRenderer(look(width=21), AgentColors(), Screen(continues_lines=True))
     words = "word " * 100
     printed = "".join(shown(events.TextArrived("lead", words[at : at + 7]), scroll=scroll) for at in range(0, 500, 7))
     assert len(scroll.growing()) <= HELD_ROWS + 1
@@ -98,7 +98,7 @@ def test_what_others_do_is_not_printed_between_two_lines_of_code() -> None:
 
 
 def test_a_dumb_terminal_gets_a_code_block_at_once() -> None:
-    scroll = EventRenderer(look(), AgentColors(), is_dumb=True)
+    scroll = EventRenderer(look(), AgentColors(), Screen(is_dumb=True))
     assert shown(events.TextArrived("lead", "```\na\nb\n"), scroll=scroll) == ""
     assert shown(events.TextArrived("lead", "```\n"), scroll=scroll) == "```\na\nb\n```\n"
 

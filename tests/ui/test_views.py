@@ -15,7 +15,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.session.watching import AgentSnapshot
-from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.event_renderer import EventRenderer, Screen
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 from teamcli.ui.terminal import views as views_module
 from teamcli.ui.terminal.views import Turn, Views
@@ -25,7 +25,7 @@ NOWHERE = Path("/nonexistent/alice.jsonl")
 
 def renderer(focus: str = "lead", continues_lines: bool = False) -> EventRenderer:
     style = TerminalStyle(False, True, lambda: 80)
-    return EventRenderer(style, AgentColors(), "banner", focus=focus, continues_lines=continues_lines)
+    return EventRenderer(style, AgentColors(), Screen("banner", continues_lines=continues_lines), focus)
 
 
 def views() -> Views:

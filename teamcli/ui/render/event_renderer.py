@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, Severity
@@ -43,6 +44,20 @@ _SHOWN_AS_MAIL = frozenset(
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
 
 
+class Screen(NamedTuple):
+    """What the lines are written to."""
+
+    above: str = ""
+    """The kind of what it shows already."""
+    is_dumb: bool = False
+    """It shows what the user types by itself, and its prompt is printed again below each piece of output."""
+    continues_lines: bool = False
+    """Text may end in the middle of a line, which the next text continues."""
+
+
+NEW_SCREEN = Screen()
+
+
 def prompt_label(to: str, colors: AgentColors, columns: int) -> Piece:
     """Who gets a typed line, shown in front of it. It leaves half of the screen for the line."""
     name = shorten(to, max(4, columns // 2 - len(" >> ")))
@@ -54,29 +69,25 @@ class EventRenderer:
         self,
         style: TerminalStyle,
         colors: AgentColors,
-        above: str = "",
-        shows_subagents: bool = False,
-        is_dumb: bool = False,
+        screen: Screen = NEW_SCREEN,
         focus: str = LEAD,
+        shows_subagents: bool = False,
         wraps_words: bool = False,
-        continues_lines: bool = False,
     ) -> None:
-        """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name; if it
-        is empty, everyone's do, with their names.
+        """The words of `focus` stream in, without its name; if it is empty, everyone's do, with their names.
 
-        A dumb terminal shows what the user types by itself, and its prompt is printed again below each piece of output.
-        The terminal wraps the paragraphs of an answer unless `wraps_words`. With `continues_lines`, text may end in the
-        middle of a line, which the next text continues.
+        The terminal wraps the paragraphs of an answer unless `wraps_words`.
         """
         self._style = style
         self._colors = colors
         self._focus = focus
         self._shows_subagents = shows_subagents
-        self._is_dumb = is_dumb
+        self._is_dumb = screen.is_dumb
         self._is_verbose = False
-        self._layout = Layout(style, above, continues_lines)
+        self._layout = Layout(style, screen.above, screen.continues_lines)
         self._folds = Folds()
-        self._answers = Answers(self._layout, colors, self._folds, focus, not is_dumb, wraps_words or is_dumb)
+        is_live = not screen.is_dumb
+        self._answers = Answers(self._layout, colors, self._folds, focus, is_live, wraps_words or not is_live)
         self._output: dict[str, str] = {}
         """The last output of each running command of the focused agent."""
         self._deferred: list[Event] = []

@@ -37,7 +37,7 @@ from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
 from teamcli.ui.leaving import leaving_hint
 from teamcli.ui.lines import OutputStream, Repl, is_farewell
-from teamcli.ui.render.event_renderer import EventRenderer, prompt_label
+from teamcli.ui.render.event_renderer import EventRenderer, Screen, prompt_label
 from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, Piece, TerminalStyle
 from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
@@ -110,12 +110,10 @@ class Terminal(Repl):
         return EventRenderer(
             self._style,
             self._colors,
-            "banner",
+            Screen("banner", is_dumb(), continues_lines=not is_dumb()),
+            name,
             likes.shows_subagents,
-            is_dumb(),
-            focus=name,
             wraps_words=likes.wrap == "words",
-            continues_lines=not is_dumb(),
         )
 
     def run(self, first_task: str) -> None:
