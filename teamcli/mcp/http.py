@@ -16,10 +16,11 @@ from urllib.parse import urljoin
 
 from teamcli import __version__
 from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, LoginNeeded, McpError
+from teamcli.errors import ConfigError, McpError
 from teamcli.llm.connection import Connection, Connections, Timeouts
 from teamcli.mcp.authorizer import Authorizer
 from teamcli.mcp.handshake import MODERN_VERSION, version_in
+from teamcli.mcp.http_login import HttpLogin
 from teamcli.mcp.http_response import (
     EVENT_STREAM,
     LONGEST_DETAIL,
@@ -32,6 +33,7 @@ from teamcli.mcp.http_response import (
     text_of,
     wants_login,
 )
+from teamcli.mcp.http_session import HttpSession
 from teamcli.mcp.messages import decode, encode, kind_of
 from teamcli.mcp.param_headers import standard_headers
 from teamcli.mcp.peer import AnswerBroken, ConversationLost, Receiver
@@ -51,7 +53,6 @@ _MOST_REDIRECTS = 3
 _MOST_RESUMPTIONS = 5
 """In a row, without any event."""
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 60.0
-_SESSION = "mcp-session-id"
 
 
 class HttpTransport:
@@ -59,19 +60,17 @@ class HttpTransport:
         """Raises: McpError"""
         if not config.url.startswith(("http://", "https://")):
             raise McpError(f"MCP server {config.name}: {config.url} is not a web address")
-        self._name = config.name
+        self.name = config.name
         self._url = config.url
         self._headers = dict(config.headers)
-        self._receiver = receiver
-        self._authorizer = authorizer
+        self.receiver = receiver
+        self.session = HttpSession(config.name)
+        self._login = HttpLogin(config, authorizer)
         timeouts = Timeouts(_CONNECT_SECONDS, config.timeouts.longest_call_seconds)
         self._connections = Connections(lambda: Connection(config.url, timeouts))
         self._scope = CancelScope()
         self._lock = threading.Lock()
         self._open: dict[int, CancelScope] = {}
-        self._session = ""
-        self._version = ""
-        """That of a legacy server, after its start."""
 
     def send(self, message: Json, headers: Mapping[str, str]) -> None:
         """A message without an answer is waited for, because the next one must not overtake it."""
@@ -89,18 +88,18 @@ class HttpTransport:
         if scope is None:
             return
         scope.cancel("abandoned")  # which a modern server takes for the notice
-        if notice is not None and self._version:
+        if notice is not None and self.session.has_begun:
             self._start_thread("notice", lambda: self._try_notice(notice))
 
     def close(self) -> None:
         self._scope.cancel("closed")
-        if self._session:
+        if self.session.has_id:
             with contextlib.suppress(McpError):
                 self._within(_GOODBYE_SECONDS, lambda scope: self._exchange("DELETE", None, {}, scope, drop))
         self._connections.close()
 
     def _start_thread(self, what: str, target: Callable[[], None]) -> None:
-        threading.Thread(target=target, name=f"mcp {what} {self._name}", daemon=True).start()
+        threading.Thread(target=target, name=f"mcp {what} {self.name}", daemon=True).start()
 
     def _send_notice(self, message: Json) -> None:
         """Raises: McpError"""
@@ -129,10 +128,10 @@ class HttpTransport:
             self._exchange("POST", message, headers, scope, request.take)
             request.resume(scope)
         except ConversationLost as e:
-            self._receiver.lose(e)
+            self.receiver.lose(e)
             self.close()  # another transport follows
         except McpError as e:
-            self._receiver.fail(id, e)
+            self.receiver.fail(id, e)
         finally:
             with self._lock:
                 self._open.pop(id, None)
@@ -143,7 +142,7 @@ class HttpTransport:
         while tries_left and not self._scope.cancelled:
             before, began = reader.last_id, time.monotonic()
             try:
-                is_there = self._read_events(reader, self._scope, self._receiver.receive)
+                is_there = self._read_events(reader, self._scope, self.receiver.receive)
             except McpError as e:
                 logger.debug("%s", e)
                 is_there = True
@@ -208,12 +207,12 @@ class HttpTransport:
         except (httpx2.NetworkError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as e:
             if isinstance(e, httpx2.ConnectError):
                 raise self._unreachable(e) from e
-            raise AnswerBroken(f"MCP server {self._name} broke off its answer: {e}") from e
+            raise AnswerBroken(f"MCP server {self.name} broke off its answer: {e}") from e
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, ConfigError) as e:
             raise self._unreachable(e) from e
 
     def _unreachable(self, error: Exception) -> McpError:
-        return McpError(f"MCP server {self._name} cannot be reached at {origin_of(self._url)}: {error}")
+        return McpError(f"MCP server {self.name} cannot be reached at {origin_of(self._url)}: {error}")
 
     def _exchange_on(
         self,
@@ -223,48 +222,28 @@ class HttpTransport:
         headers: Mapping[str, str],
         take: Callable[[httpx2.Response], None],
     ) -> None:
-        url, token, may_renew = self._url, self._authorizer.token(), True
+        url, token, may_renew = self._url, self._login.token(), True
         for _ in range(_MOST_REDIRECTS + 2):
-            authorized = {**headers, "Authorization": f"Bearer {token}"} if self._sends(token) else headers
+            authorized = {**headers, "Authorization": f"Bearer {token}"} if token else headers
             with connection.http.stream(method, url, content=body, headers=authorized) as response:
                 if response.status_code in (301, 302, 303, 307, 308):
                     url = self._redirected(url, response)
                     continue
                 if wants_login(response):
-                    if not may_renew or not self._renew(token, response):
-                        raise self._login_needed(response)
-                    token, may_renew = self._authorizer.token(), False
+                    if not may_renew or not self._login.renew(token, response):
+                        raise self._login.needed(response)
+                    token, may_renew = self._login.token(), False
                     continue
                 take(response)
                 return
-        raise McpError(f"MCP server {self._name} redirects too often; configure its final address")
-
-    def _sends(self, token: str) -> bool:
-        return bool(token) and not self._has_own_credential
-
-    @property
-    def _has_own_credential(self) -> bool:
-        return any(name.lower() == "authorization" for name in self._headers)
-
-    def _renew(self, token: str, response: httpx2.Response) -> bool:
-        if self._has_own_credential:
-            return False
-        return self._authorizer.renew(token, response.status_code, dict(response.headers))
-
-    def _login_needed(self, response: httpx2.Response) -> LoginNeeded:
-        what = (
-            "refuses the configured Authorization header; replace it"
-            if self._has_own_credential
-            else "needs a login; log in with /mcp"
-        )
-        return LoginNeeded(f"MCP server {self._name} {what}", detail(response))
+        raise McpError(f"MCP server {self.name} redirects too often; configure its final address")
 
     def _redirected(self, url: str, response: httpx2.Response) -> str:
         """Raises: McpError"""
         target = urljoin(url, response.headers.get("location", ""))
         if origin_of(target) != origin_of(self._url) or response.status_code not in (307, 308):
             raise McpError(
-                f"MCP server {self._name} redirects ({response.status_code}), which is not followed, because it could "
+                f"MCP server {self.name} redirects ({response.status_code}), which is not followed, because it could "
                 "carry credentials elsewhere; configure its final address",
                 target[:LONGEST_DETAIL],
             )
@@ -279,41 +258,14 @@ class HttpTransport:
         }
         if message is not None and version_in(message) == MODERN_VERSION:
             return {**head, **standard_headers(message, MODERN_VERSION)}
-        if self._version:
-            head["MCP-Protocol-Version"] = self._version
-        if self._session:
-            head[_SESSION] = self._session
-        return head
-
-    def note_start(self, response: httpx2.Response, answer: Json) -> None:
-        """Remember what a legacy server said at its start."""
-        result = answer.get("result")
-        version = result.get("protocolVersion") if isinstance(result, dict) else None
-        session = response.headers.get(_SESSION, "")
-        if isinstance(version, str) and version.isascii() and version.isprintable():
-            self._version = version
-            self._session = session if len(session) < 1000 else ""
-
-    def check_session(self, status: int, said: str) -> None:
-        """Raises: ConversationLost, if the server has forgotten the session"""
-        if self._session and status in (400, 404):
-            self._session = ""
-            raise ConversationLost(f"MCP server {self._name} has ended the session", said)
+        return {**head, **self.session.headers()}
 
     def _check_notice(self, response: httpx2.Response) -> None:
         """Raises: McpError"""
         if response.status_code >= 400:
             said = detail(response)
-            self.check_session(response.status_code, said)
-            raise McpError(f"MCP server {self._name} refused a message ({response.status_code})", said)
-
-    @property
-    def receiver(self) -> Receiver:
-        return self._receiver
-
-    @property
-    def name(self) -> str:
-        return self._name
+            self.session.check(response.status_code, said)
+            raise McpError(f"MCP server {self.name} refused a message ({response.status_code})", said)
 
 
 class _OpenRequest:
@@ -369,7 +321,7 @@ class _OpenRequest:
 
     def _note_start(self, response: httpx2.Response, message: Json) -> None:
         if self._method == "initialize":
-            self._transport.note_start(response, message)
+            self._transport.session.begin(response, message)
 
     def _refuse(self, response: httpx2.Response) -> None:
         """An error in the body, or the status itself, is the answer."""
@@ -378,7 +330,7 @@ class _OpenRequest:
         error = answer.get("error")
         is_about_this = isinstance(error, dict) and answer.get("id") == self._id
         if self._method != "initialize" and not is_about_this:
-            self._transport.check_session(response.status_code, text_of(data))
+            self._transport.session.check(response.status_code, text_of(data))
         if response.status_code >= 500 and not isinstance(error, dict):
             raise McpError(
                 f"MCP server {self._transport.name} answers with status {response.status_code}", text_of(data)
