@@ -1,21 +1,17 @@
-"""The connection to one server: starts it when it is needed, and again after a crash."""
+"""The connection to one server: its lists, calls, prompts and resources."""
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, LoginNeeded, McpError
+from teamcli.errors import LoginNeeded, McpError
 from teamcli.mcp import offers
-from teamcli.mcp.changes import ChangeNotifier
 from teamcli.mcp.conversation import McpConversation
 from teamcli.mcp.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, RpcError
 from teamcli.mcp.param_headers import InvalidHeader, ParamHeader, find_param_headers, param_values
@@ -23,7 +19,6 @@ from teamcli.mcp.peer import AnswerBroken, Clock, ConversationLost, McpRequest, 
 from teamcli.mcp.secrets import secrets_of
 from teamcli.mcp.server import (
     Ask,
-    Era,
     Json,
     Kind,
     OnProgress,
@@ -39,15 +34,12 @@ from teamcli.mcp.server import (
     ToolResult,
     decline,
 )
+from teamcli.mcp.starter import McpStarter
 from teamcli.text.redaction import register_secrets
 
 logger = logging.getLogger(__name__)
 
-_MOST_STARTS, _STARTS_WITHIN_SECONDS = 3, 60.0
-"""A server that crashes more often waits, so that it is not started in a loop."""
 _LONGEST_DETAIL = 4_000
-_MARGIN_SECONDS = 1.0
-"""For those who wait for a start, so that they read why it failed and not only that it took too long."""
 T = TypeVar("T")
 
 
@@ -70,39 +62,23 @@ class McpClient:
         """
         register_secrets(secrets_of(config))
         self.config = config
-        self._open_transport = open_transport
-        self._root = root
-        self._ask = ask
-        self._on_status = on_status
-        self._changes = ChangeNotifier(on_change)
-        self._lock = threading.Lock()
-        self._scope = CancelScope()
-        self._status = ServerStatus()
-        self._conversation: McpConversation | None = None
-        self._was_ready = False
-        self._starting: Future[McpConversation] | None = None
+        self._starter = McpStarter(config, open_transport, root, ask, on_change, on_status)
         self._param_headers: Mapping[str, tuple[ParamHeader, ...]] = {}
-        self._started_at: deque[float] = deque(maxlen=_MOST_STARTS)
-        self._era: Era = "modern" if config.url else "legacy"
 
     @property
     def status(self) -> ServerStatus:
-        return self._status
+        return self._starter.status
 
     def start(self, cancel: CancelScope) -> None:
-        self._connected(cancel)
+        self._starter.conversation(cancel)
 
     def reconnect(self, cancel: CancelScope) -> None:
-        with self._lock:
-            self._started_at.clear()
-            conversation, self._conversation = self._conversation, None
-        if conversation is not None:
-            conversation.close()
-        self._connected(cancel)
+        self._starter.start_over()
+        self._starter.conversation(cancel)
 
     def tools(self, cancel: CancelScope) -> tuple[ToolInfo, ...]:
         tools = self._list("tools", "tools/list", "tools", offers.parse_tool, cancel)
-        return self._with_valid_headers(tools) if self.config.url and self._era == "modern" else tools
+        return self._with_valid_headers(tools) if self.config.url and self._starter.era == "modern" else tools
 
     def prompts(self, cancel: CancelScope) -> tuple[PromptInfo, ...]:
         return self._list("prompts", "prompts/list", "prompts", offers.parse_prompt, cancel)
@@ -137,14 +113,7 @@ class McpClient:
         return offers.parse_contents(self._ask_for("resources/read", {"uri": uri}, cancel))
 
     def close(self) -> None:
-        with self._lock:
-            self._status = ServerStatus("closed")
-            conversation, self._conversation = self._conversation, None
-        self._on_status(self._status)
-        self._scope.cancel("closed")
-        self._changes.close()
-        if conversation is not None:
-            conversation.close()
+        self._starter.close()
 
     def _ask_for(self, method: str, params: Json, cancel: CancelScope) -> Json:
         request = McpRequest(method, params, Clock(self.config.timeouts.list_seconds))
@@ -235,124 +204,12 @@ class McpClient:
         repeatable = (ConversationLost, AnswerBroken) if only_reads else (ConversationLost,)
         try:
             try:
-                return ask(self._connected(cancel))
+                return ask(self._starter.conversation(cancel))
             except repeatable:
-                return ask(self._connected(cancel))
+                return ask(self._starter.conversation(cancel))
         except LoginNeeded as e:
-            self._fail(e)
+            self._starter.fail(e)
             raise
-
-    def _connected(self, cancel: CancelScope) -> McpConversation:
-        """Raises: McpError, Cancelled"""
-        cancel.check()
-        with self._lock:
-            if self._status.state == "closed":
-                raise McpError(f"MCP server {self.config.name}: the connection is closed")
-            if self._conversation is not None and not self._conversation.is_lost:
-                return self._conversation
-            starting, is_new = self._starting, self._starting is None
-            if starting is None:
-                starting = self._begin()
-        if is_new:
-            self._on_status(self._status)
-            threading.Thread(
-                target=self._start_into, args=(starting,), name=f"mcp start {self.config.name}", daemon=True
-            ).start()
-        return self._wait_for(starting, cancel)
-
-    def _wait_for(self, starting: Future[McpConversation], cancel: CancelScope) -> McpConversation:
-        """A waiter that is cancelled does not stop the start, for which others may wait."""
-        ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        starting.add_done_callback(lambda _: ready.put(True))
-        with cancel.on_cancel(lambda: ready.put(False)):
-            try:
-                is_ready = ready.get(timeout=self.config.timeouts.start_seconds + _MARGIN_SECONDS)
-            except queue.Empty:
-                raise McpError(f"MCP server {self.config.name} has not started in time") from None
-        if not is_ready:
-            raise Cancelled(cancel.reason)
-        error = starting.exception()
-        if isinstance(error, McpError):  # each waiter raises its own
-            kind = McpError if isinstance(error, AnswerBroken) else type(error)  # a start is not repeated
-            raise kind(str(error), error.detail) from error
-        return starting.result()
-
-    def _begin(self) -> Future[McpConversation]:
-        """With the lock held. Raises: McpError"""
-        now = time.monotonic()
-        if len(self._started_at) == _MOST_STARTS and now - self._started_at[0] < _STARTS_WITHIN_SECONDS:
-            raise McpError(
-                f"MCP server {self.config.name} failed {_MOST_STARTS} times within a minute and is not started again "
-                f"yet; fix it, or reconnect it with /mcp ({self._status.error})",
-                self._status.error_detail,
-            )
-        self._started_at.append(now)
-        self._status = ServerStatus("starting")
-        starting = self._starting = Future()
-        return starting
-
-    def _start_into(self, starting: Future[McpConversation]) -> None:
-        conversation = None
-        try:
-            conversation = self._open()
-            conversation.begin(self._era, self.config.timeouts.start_seconds, self._scope)
-            self._become_ready(conversation)
-            starting.set_result(conversation)
-            return
-        except McpError as e:
-            error = e
-        except Cancelled:
-            error = McpError(f"MCP server {self.config.name}: the connection is closed")
-        except Exception as e:  # boundary: a bug must not leave the others waiting
-            logger.exception("MCP server %s cannot be started", self.config.name)
-            error = McpError(f"MCP server {self.config.name} cannot be started: {e}")
-        self._fail(error)
-        starting.set_exception(error)
-        if conversation is not None:
-            conversation.close()
-
-    def _open(self) -> McpConversation:
-        made: list[McpConversation] = []
-
-        def on_lost(error: McpError) -> None:
-            with self._lock:
-                if not made or self._conversation is not made[0]:
-                    return
-                self._conversation = None
-                self._status = _failed(error)
-                if isinstance(error, ConversationLost):  # not a crash
-                    self._started_at.clear()
-            self._on_status(self._status)
-
-        conversation = McpConversation(
-            self.config, self._root, self._ask, self._changes.note, on_lost, self._open_transport
-        )
-        made.append(conversation)
-        return conversation
-
-    def _become_ready(self, conversation: McpConversation) -> None:
-        """Raises: McpError, Cancelled"""
-        with self._lock:
-            if self._status.state == "closed":
-                raise Cancelled
-            if conversation.is_lost:
-                raise McpError(f"MCP server {self.config.name} ended as soon as it had started")
-            self._starting = None
-            self._conversation = conversation
-            self._era = conversation.hello.era
-            self._status = conversation.hello.status
-            is_restart, self._was_ready = self._was_ready, True
-        self._on_status(self._status)
-        if is_restart:
-            self._changes.note("tools", "prompts", "resources")
-
-    def _fail(self, error: McpError) -> None:
-        with self._lock:
-            self._starting = None
-            if self._status.state == "closed":
-                return
-            self._status = _failed(error)
-        self._on_status(self._status)
 
 
 def close_all(connections: Iterable[ServerConnection]) -> None:
@@ -362,7 +219,3 @@ def close_all(connections: Iterable[ServerConnection]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _failed(error: McpError) -> ServerStatus:
-    return ServerStatus("needs_login" if isinstance(error, LoginNeeded) else "failed", str(error), error.detail)
