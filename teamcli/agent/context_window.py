@@ -263,6 +263,7 @@ def _focus_after_hooks(agent: Agent, goal: _Goal, cancel: CancelScope) -> str | 
 
 def _ask_for_summary(agent: Agent, focus: str, fits: bool, cancel: CancelScope) -> str:
     """Raises: ModelError, Cancelled, LimitReached."""
+    # A model that sees its tools may call one instead, and then the plain request is tried.
     for request in _summary_requests(agent, focus, fits):
         try:
             reply = agent.ask(request, _heartbeats(agent), cancel, is_recorded=False)

@@ -190,6 +190,7 @@ def _work_in_time(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Inco
             raise why from None
         raise
     finally:
+        # The last message may still be on its way to the disk.
         agent.conversation.sync()
 
 

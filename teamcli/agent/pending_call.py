@@ -163,6 +163,7 @@ def with_note(output: ToolOutput, event: str, text: str) -> ToolOutput:
 def must_wait(later: Access, earlier: Access) -> bool:
     """Whether a call has to wait for an earlier one of the same answer."""
     match later, earlier:
+        # Nobody knows which files a command touches.
         case Writes() | Reads(), Executes() | Calls():
             return True
         case Executes() | Calls(), Writes():
@@ -171,6 +172,7 @@ def must_wait(later: Access, earlier: Access) -> bool:
             return path.is_relative_to(other) or other.is_relative_to(path)
         case Harmless(ordered=True), Harmless(ordered=True):
             return True
+        # A merge changes many files at once.
         case (Merges(), _) | (_, Merges()):
             return True
         case _:

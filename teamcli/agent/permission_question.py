@@ -152,6 +152,7 @@ class Permissions:
         while (decision := judge()).verdict is Verdict.ASK:
             if ask_hooks is not None and self._is_allowed_by(ask_hooks, decision, denied, emit):
                 return False
+            # Once for each call, however often the rules change while the question is open.
             ask_hooks = None
             display, advice = redact_value(call.display), redact(decision.advice)
             question = Question(agent, tool, display, decision.rule, advice, decision.broader)

@@ -52,6 +52,7 @@ def _files_of(command: str, plugin: str, root: Path) -> Iterator[Path]:
     command = _PLUGIN_ROOT.sub(lambda found: plugin, command) if plugin else command
     command = _PROJECT_DIR.sub(lambda found: str(root), command)
     try:
+        # A line break ends a command, but is a blank to shlex.
         words = list(shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&()<>"))
     except ValueError:  # a quote is not closed
         words = command.split()

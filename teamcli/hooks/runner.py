@@ -73,6 +73,7 @@ class HookRunner:
         self._background = background
 
     def wants(self, name: str, subject: str = "") -> bool:
+        # Even without a hook for it: this is how what was said in the background reaches the model.
         if name == USER_PROMPT_SUBMIT and self._background is not None and self._background.has_context:
             return True
         return any(hook.event == name and hook.matches(subject) for hook in self._hooks)
@@ -127,6 +128,7 @@ class HookRunner:
             if hook.event != event.name or hook.identity in seen or not hook.matches(event.subject):
                 continue
             if hook.accepts(event):
+                # As in Claude Code: a hook that several files name runs once.
                 if hook.identity:
                     seen.add(hook.identity)
                 yield hook

@@ -219,6 +219,7 @@ def _kept_when_cut(block: _OpenBlock) -> Block | None:
     kind = content["type"]
     if kind == "text":
         return content
+    # The API takes thinking back only with its signature, which comes last.
     if not block.is_complete or block.has_bad_input or (kind == "thinking" and not content.get("signature")):
         return None
     return content

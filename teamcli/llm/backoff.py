@@ -99,6 +99,7 @@ class Backoff:
     def grown_seconds(self, failures: int) -> float:
         """The pause after this many failures in a row."""
         pause = min(self._base_seconds * 2.0 ** min(failures - 1, 32), self._cap_seconds)
+        # Spread: programs that were turned away together must not all come back together.
         return pause * (1 - 0.25 * self._chance())
 
     def _patience(self, error: TransientError) -> float:

@@ -65,6 +65,7 @@ class Client:
                         return self._read(call, accumulator, request, on_event, cancel)
                 except Cancelled as e:
                     partial = counted(accumulator.partial(), request, accumulator.received, is_whole=False)
+                    # A call that the endpoint has not accepted has used nothing that could be counted.
                     raise StreamInterrupted(cancel.reason, partial if call.is_through else None) from e
                 except TransientError as e:
                     broken += accumulator.has_begun

@@ -102,6 +102,7 @@ class Faults:
     def from_answer(self, status: int, headers: Mapping[str, str], body: str, model: str) -> ModelError:
         """An answer that is not a stream of events, whatever its status."""
         kind, detail = _kind_and_detail(body)
+        # An error object under a status of success: its type says which status is meant.
         if kind and 200 <= status < 300:
             status = _STATUS_OF_TYPE.get(kind, 500)
         elif kind == "overloaded_error":
@@ -142,15 +143,18 @@ class Faults:
 
     def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
         endpoint, host = self.endpoint, self.endpoint.host
+        # LiteLLM without a database cannot look a key up, and calls that a bad request.
         if status == 401 or (status == 400 and re.search(_NO_KEYS, detail)):
             return AuthError(f"{host} rejected the credential: check {endpoint.source}{_in_brackets(detail)}")
         if status == 403:
             return AuthError(f"{host} does not allow this: check what {endpoint.source} may do{_in_brackets(detail)}")
+        # Before the general checks: for a model that they do not have, servers answer any of these.
         if status in (400, 404, 422) and _names_unknown_model(status, kind, detail, model):
             return ModelNotFound(
                 f"{host} does not know the model {self.clean(model)}: choose another with --model or MODEL_ID"
                 f"{_in_brackets(detail if re.search(_PROVIDER_UNKNOWN, detail) else '')}"
             )
+        # Before the check for a long conversation: these speak of the context length, too, but a shorter answer helps.
         if status in (400, 422) and (limit := output_limit(detail)):
             return MaxTokensRefused(
                 f"{host} rejected max_tokens: set a lower value in the settings{_in_brackets(detail)}",
@@ -243,6 +247,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """How long the endpoint asks to wait; None if it does not say, or nothing sensible."""
     value = headers.get("retry-after", "")
     try:
+        # Not a standard header, but more exact; the SDK of the API prefers it, too.
         if milliseconds := headers.get("retry-after-ms"):
             seconds = float(milliseconds) / 1000
         elif re.fullmatch(r"[\d.]+", value):
@@ -264,6 +269,7 @@ def _by_status_class(status: int, host: str, detail: str, retry_after: float | N
         return Overloaded(f"{host} is overloaded (529){said}", retry_after)
     if status == 503 and re.search(_LOADING, detail):
         return ModelLoading(f"{host} is loading its model (503)", retry_after)
+    # As the SDK of the API does: a timeout or a conflict may be gone a moment later.
     if status >= 500 or status in (408, 409):
         return ServerFault(f"Server error at {host} ({status}){said}", retry_after)
     return RequestRejected(f"{host} rejected the request ({status}){said}")
@@ -291,6 +297,7 @@ def output_limit(detail: str) -> tuple[int, int] | None:
     """
     if not re.search(_ABOUT_OUTPUT, detail):
         return None
+    # `200,000` is one number.
     numbers = re.sub(r"(?<=\d),(?=\d{3})", "", detail)
     for pattern in _WINDOW_AND_INPUT:
         if found := re.search(pattern, numbers):

@@ -120,6 +120,7 @@ class PlainConnection:
         try:
             address: Any = (self._host, self._port)  # the type of `create_connection` knows only text
             opened = self._watch(socket.create_connection(address, self._timeouts.connect_seconds))
+            # Otherwise the end of a body could wait until what went before it is acknowledged.
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
                 # The handshake is separate, so that `shut_down` can already interrupt it.
@@ -164,6 +165,7 @@ class PlainAnswer:
         self._left = int(length) if length.isascii() and length.isdigit() else None
         """How many bytes of the body are still to come; None if only its end will show that."""
         wish = headers.get("connection", "").lower()
+        # HTTP/1.0 hangs up unless it says otherwise; later versions keep the connection.
         is_kept = "keep-alive" in wish if status_line[1] == "0" else "close" not in wish
         self._is_reusable = is_kept and (self._is_chunked or self._left is not None)
         self._is_read = False
@@ -198,6 +200,7 @@ class PlainAnswer:
         while not (end := _END_OF_HEAD.search(data, searched)):
             if len(data) > LARGEST_HEAD:
                 raise ConnectionError("the head of its answer does not end")
+            # The blank line may have begun in the bytes that were searched already.
             searched = max(0, len(data) - 3)
             more = self._socket.recv(_CHUNK)
             if not more:
@@ -278,6 +281,7 @@ class _Chunks:
         elif self._is_line_due and not line:
             self._is_line_due = False
         else:
+            # After a semicolon, a chunk may carry extensions, which mean nothing to us.
             size = line.partition(b";")[0].strip()
             if not _SIZE.fullmatch(size):
                 raise ConnectionError(_NO_SIZE)

@@ -78,6 +78,7 @@ class McpClient:
 
     def tools(self, cancel: CancelScope) -> tuple[ToolInfo, ...]:
         tools = self._list("tools", "tools/list", "tools", offers.parse_tool, cancel)
+        # Only there arguments are repeated in headers. The specification leaves a tool out whose annotation is invalid.
         return self._with_valid_headers(tools) if self.config.url and self._starter.era == "modern" else tools
 
     def prompts(self, cancel: CancelScope) -> tuple[PromptInfo, ...]:
@@ -148,6 +149,7 @@ class McpClient:
     ) -> tuple[T, ...]:
         def read(conversation: McpConversation) -> tuple[T, ...]:
             capabilities = conversation.hello.capabilities
+            # A server that declares nothing at all may still have lists, so it is asked.
             if capabilities and kind not in capabilities:
                 return ()
             return self._pages(conversation, method, key, parse, cancel)
@@ -186,6 +188,7 @@ class McpClient:
                 if len(found) >= offers.MOST_ENTRIES:
                     return tuple(found.values())
             cursor = result.get("nextCursor")
+            # The same cursor again would be the same page again, for ever.
             if not isinstance(cursor, str) or cursor == params.get("cursor"):
                 break
             params = {"cursor": cursor}

@@ -149,6 +149,7 @@ class McpConversation:
         try:
             return self._answer_one(params, cancel)
         except Cancelled:
+            # Nobody waits for the call anymore, but the server still waits for this answer.
             if cancel.reason != ABANDONED:
                 raise
             return {"action": "cancel"}
@@ -163,6 +164,7 @@ class McpConversation:
         requests = requests if isinstance(requests, dict) else {}
         if len(requests) > MOST_QUESTIONS:
             raise McpError(f"MCP server {self._name} has more than {MOST_QUESTIONS} questions at once")
+        # Without a question the server only wants to be asked again, with its state.
         if not requests and cancel.wait(_RETRY_SECONDS):
             cancel.check()
         answers: Json = {"inputResponses": {key: self._respond(each, cancel) for key, each in requests.items()}}

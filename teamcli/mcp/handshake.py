@@ -79,6 +79,7 @@ def greet(peer: Peer, name: str, can_ask: bool, first: Era, seconds: float, canc
             return way(peer, name, can_ask, Clock(max(0.0, deadline - time.monotonic())), cancel)
         except RpcError as e:
             refusals.append(f"{e} ({e.code})")
+            # A modern server that was asked in the old way.
             if _offers_our_version(e):
                 ways = [_discover]
     raise McpError(f"MCP server {name} speaks no protocol version that teamcli knows", "; ".join(refusals)[:2000])
@@ -99,7 +100,9 @@ def _initialize(peer: Peer, name: str, can_ask: bool, clock: Clock, cancel: Canc
     result = peer.request(McpRequest("initialize", params, clock), cancel)
     version = result.get("protocolVersion")
     if version not in LEGACY_VERSIONS:
+        # Counts as a refusal, after which the other era is tried.
         raise RpcError(0, f"it offers version {str(version)[:50]!r}")
+    # Nothing may be sent in between: servers built with rmcp hang up.
     peer.notify("notifications/initialized")
     return _hello("legacy", version, result, result.get("serverInfo"))
 

@@ -93,6 +93,7 @@ class HttpTransport:
 
     def close(self) -> None:
         self._scope.cancel("closed")
+        # The specification asks for a goodbye, so that the server need not keep the session.
         if self.session.has_id:
             with contextlib.suppress(McpError):
                 self._within(_GOODBYE_SECONDS, lambda scope: self._exchange("DELETE", None, {}, scope, drop))
@@ -104,6 +105,7 @@ class HttpTransport:
     def _send_notice(self, message: Json) -> None:
         """Raises: McpError"""
         self._within(_NOTICE_SECONDS, lambda scope: self._exchange("POST", message, {}, scope, self._check_notice))
+        # Not earlier: nothing may come between the answer to the start and this.
         if message.get("method") == "notifications/initialized":
             self._start_thread("events", self._listen)
 
@@ -112,6 +114,7 @@ class HttpTransport:
             self._send_notice(message)
 
     def _within(self, seconds: float, exchange: Callable[[CancelScope], None]) -> None:
+        # Not below the scope of the transport: the goodbye is sent after that was cancelled.
         scope = CancelScope()
         timer = threading.Timer(seconds, scope.cancel, ("timeout",))
         timer.daemon = True
@@ -148,6 +151,7 @@ class HttpTransport:
                 is_there = True
             if not is_there:
                 return
+            # A server that ends every stream at once is not asked for ever.
             was_useful = reader.last_id != before or time.monotonic() - began > _LONGEST_RETRY_SECONDS
             tries_left = _MOST_RESUMPTIONS if was_useful else tries_left - 1
             self._scope.wait(self.pause_seconds(reader))
@@ -174,6 +178,7 @@ class HttpTransport:
 
         def read(response: httpx2.Response) -> None:
             nonlocal is_there
+            # A server without such a stream should answer 405, but any other answer means the same.
             is_there = response.status_code == 200 and is_stream(response)
             if is_there:
                 for message in messages(response, reader):
@@ -223,6 +228,7 @@ class HttpTransport:
         take: Callable[[httpx2.Response], None],
     ) -> None:
         url, token, may_renew = self._url, self._login.token(), True
+        # Two more than redirects: the first request, and one with a renewed token.
         for _ in range(_MOST_REDIRECTS + 2):
             authorized = {**headers, "Authorization": f"Bearer {token}"} if token else headers
             with connection.http.stream(method, url, content=body, headers=authorized) as response:
@@ -241,6 +247,7 @@ class HttpTransport:
     def _redirected(self, url: str, response: httpx2.Response) -> str:
         """Raises: McpError"""
         target = urljoin(url, response.headers.get("location", ""))
+        # After other redirects a POST becomes a GET, and the message is lost.
         if origin_of(target) != origin_of(self._url) or response.status_code not in (307, 308):
             raise McpError(
                 f"MCP server {self.name} redirects ({response.status_code}), which is not followed, because it could "
@@ -251,7 +258,7 @@ class HttpTransport:
 
     def _head(self, message: Json | None) -> dict[str, str]:
         head = {
-            "accept": f"application/json, {EVENT_STREAM}",
+            "accept": f"application/json, {EVENT_STREAM}",  # servers refuse a POST that does not accept both
             "accept-encoding": "identity",  # compression would hold events back
             "content-type": "application/json",
             "user-agent": f"teamcli/{__version__}",
@@ -284,7 +291,6 @@ class _OpenRequest:
         if response.status_code >= 400:
             self._refuse(response)
         elif is_stream(response):
-            self._note_start(response, {})
             for message in messages(response, self._reader):
                 self._note_start(response, message)
                 self._deliver(message)
@@ -299,6 +305,7 @@ class _OpenRequest:
                 )
             if answer is not None and kind_of(answer) == "response":
                 self._note_start(response, answer)
+                # The body answers this request, whatever id the server has put into it.
                 self._deliver({**answer, "id": self._id})
 
     def resume(self, scope: CancelScope) -> None:
@@ -309,6 +316,7 @@ class _OpenRequest:
         tries_left = _MOST_RESUMPTIONS
         while not self._is_answered and not scope.cancelled:
             before = self._reader.last_id
+            # The modern protocol has no resumption, and the older one needs the id of an event.
             if self._is_modern or not before or not tries_left:
                 raise AnswerBroken(f"MCP server {self._transport.name} broke off its answer to {self._method}")
             self._transport.resume(self._reader, scope, self._deliver)
@@ -329,11 +337,13 @@ class _OpenRequest:
         answer = decode(data) or {}
         error = answer.get("error")
         is_about_this = isinstance(error, dict) and answer.get("id") == self._id
+        # An error about this one request does not mean that the session is over.
         if self._method != "initialize" and not is_about_this:
             self._transport.session.check(response.status_code, text_of(data))
         if response.status_code >= 500 and not isinstance(error, dict):
             raise McpError(
                 f"MCP server {self._transport.name} answers with status {response.status_code}", text_of(data)
             )
+        # As an error of the protocol, because a server of the other era may refuse the start like this.
         error = error if isinstance(error, dict) else {"code": response.status_code, "message": "refused over HTTP"}
         self._deliver({"jsonrpc": "2.0", "id": self._id, "error": error})

@@ -23,6 +23,7 @@ def messages(response: httpx2.Response, reader: EventReader) -> Iterator[Json]:
     reader.begin()
     for chunk in response.iter_bytes():
         for data in reader.feed(chunk):
+            # The first event may be empty: it is there only for its id, from which the stream can be resumed.
             if (message := decode(data)) is not None:
                 yield message
 

@@ -44,6 +44,7 @@ class HttpSession:
 
     def check(self, status: int, said: str) -> None:
         """Raises: ConversationLost, if the server has forgotten the session"""
+        # The specification says 404, but server-everything answers 400.
         if self._id and status in (400, 404):
             self._id = ""
             raise ConversationLost(f"MCP server {self._name} has ended the session", said)

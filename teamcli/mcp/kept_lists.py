@@ -44,6 +44,7 @@ class KeptLists:
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # it is only a copy
             return None
+        # Negative if the clock was set back: then nobody knows how old they are.
         return Kept(lists, 0 <= age < FRESH_SECONDS)
 
     def write(self, digest: str, lists: Lists) -> None:

@@ -53,6 +53,7 @@ class OAuthLogin:
             self._store.load()  # another teamcli may have renewed it
             if self._store.access_token not in ("", refused):
                 return True
+            # A 403 asks for more rights than the token has, and only the user can give those.
             if not self._store.can_refresh or status != 401:
                 return False
             try:
@@ -222,6 +223,7 @@ class _Flow:
 
         provider = self._provider(callback)
         refused = self._store.access_token
+        # Since 2025-06-18, requests for tokens name the server. The package takes the version from here.
         original = httpx2.Request("POST", self._config.url, headers={"MCP-Protocol-Version": "2025-11-25"})
         was_challenged = False
         async with httpx2.AsyncClient(timeout=_RENEWAL_SECONDS, follow_redirects=False) as http:
@@ -337,6 +339,7 @@ class _Callback:
 
     @property
     def address(self) -> str:
+        # Not `localhost`, which may lead to another interface (RFC 8252, 8.3).
         return f"http://127.0.0.1:{self.port}/callback"
 
     async def __aenter__(self) -> _Callback:

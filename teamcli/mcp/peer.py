@@ -208,6 +208,7 @@ class Peer:
                 raise _copy(self._lost)
             id = next(self._ids)
             self._waiting[id] = events
+            # A question that is open already stops the clock of this request, too.
             for _ in range(self._questions):
                 events.put(("asking", None))
             return id
@@ -249,6 +250,7 @@ class Peer:
 
     def _deliver(self, id: Any, event: _Event) -> None:
         with self._lock:
+            # Not `isinstance`: as a key, `true` would be 1.
             events = self._waiting.get(id) if type(id) is int else None
         if events is None:
             logger.debug("MCP server %s: %s for a request that does not wait: %r", self._name, event[0], id)

@@ -47,10 +47,11 @@ class EventReader:
 
     def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
+        value = value.removeprefix(b" ")  # one space after the colon does not count
         if name == b"data":
             self._data.append(value)
             self._size += len(value)
+        # The standard ignores an id with a NUL. A long one would not fit into the header that resumes.
         elif name == b"id" and b"\0" not in value and len(value) <= 1000:
             self.last_id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit() and len(value) < 9:

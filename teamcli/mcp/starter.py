@@ -166,6 +166,7 @@ class McpStarter:
 
         def on_lost(error: McpError) -> None:
             with self._lock:
+                # One that is still starting, or was replaced, is not the one whose status is shown.
                 if not made or self._conversation is not made[0]:
                     return
                 self._conversation = None
@@ -189,10 +190,12 @@ class McpStarter:
                 raise McpError(f"MCP server {self._config.name} ended as soon as it had started")
             self._starting = None
             self._conversation = conversation
+            # Tried first the next time: asking in the wrong era costs a round trip.
             self._era = conversation.hello.era
             self._status = conversation.hello.status
             is_restart, self._was_ready = self._was_ready, True
         self._on_status(self._status)
+        # What runs now may offer other things than what crashed.
         if is_restart:
             self._changes.note("tools", "prompts", "resources")
 

@@ -20,6 +20,7 @@ def tool_names(server: str, tools: Iterable[ToolInfo]) -> dict[str, ToolInfo]:
     for tool in sorted(tools, key=lambda each: each.name):
         name = f"{MCP}{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
         if len(name) > LONGEST or name in named:
+            # From the name alone, so that it is the same in every run: rules and transcripts contain it.
             digest = hashlib.sha256(tool.name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
             name = f"{name[: LONGEST - _DIGITS - 1]}_{digest}"
         named[name] = tool

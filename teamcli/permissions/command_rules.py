@@ -42,6 +42,7 @@ def covers(rule: Rule, command: Command) -> bool:
     pattern = _prefix(rule.pattern.replace("*", _STAR) if rule.form is Form.WILDCARD else rule.pattern)
     if pattern is None or not set(pattern.assignments) <= set(command.assignments):
         return False
+    # A rule for `env` alone would allow everything that env can run.
     if never_covered(command.words) and not is_named_by(_beginnings(pattern)):
         return False
     if rule.form is Form.PREFIX:

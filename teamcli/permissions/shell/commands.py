@@ -87,6 +87,7 @@ class LineReading:
                 self._add_texts(held[1], depth, is_guess)
                 if assignment.value.startswith(("BASH_ENV", "ENV")):
                     self._doubt("it names a file that a shell reads first", is_guess)
+        # `git-push`, in the directory of git's programs, is `git push` by another name.
         if words and (subcommand := re.fullmatch("git-(.+)", _name(words[0]))):
             self.guesses.append(FoundCommand((Word("git"), Word(subcommand[1]), *words[1:])))
         if words and words[0].source:
@@ -103,13 +104,16 @@ class LineReading:
         is_open = False
         for i, word in enumerate(words[1:], 1):
             is_open = is_open or _name(words[i - 1]) in _READS_ARGUMENTS
+            # What is only a directory, or a value that is assigned, runs nothing.
             if word.source and (_is_directory(words[i - 1], word) or _name(words[0]) in _DECLARING):
                 continue
             if word.source:
                 self._doubt(f"`{word.source}` is known only when it runs", is_guess)
             (self.guesses if is_guess else self.commands).append(FoundCommand(words[i:], is_open=is_open))
+            # Its name comes first: `alias g=git`.
             if _name(words[0]) == "alias":
                 self.commands.append(FoundCommand((Word(word.value.partition("=")[2]),)))
+            # Options with values come before the subcommand, so it may be any of the words.
             if _name(words[0]) == "git":
                 self.guesses.append(FoundCommand((words[0], *words[i:])))
             if _name(words[0]) in _SCRIPTED:
@@ -117,6 +121,7 @@ class LineReading:
                 self.guesses += (FoundCommand(inside[at:]) for at in range(min(len(inside), _MOST_LINES)))
             self._judge_runner(words[i:], tree, depth, is_guess)
             self._add_texts(word.value, depth, is_guess)
+            # Behind an operand, what follows is more likely an argument than a command.
             is_guess = is_guess or not _is_passed_over(words[i - 1], word)
 
     def _judge_runner(self, words: tuple[Word, ...], tree: Tree, depth: int, is_guess: bool) -> None:
@@ -124,6 +129,7 @@ class LineReading:
         name, arguments = _name(words[0]), tuple(word.value for word in words[1:])
         operands = [each for each in arguments if not each.startswith(("-", "+"))]
         reads_file = any(re.match("/dev/|/proc/", each) for each in operands)
+        # A shell without a script runs what it reads: a here-document, or what the line prints into it.
         if name in SHELLS and (not operands or reads_file):
             printing = (each.words for each in tree.commands if each.words and _name(each.words[0]) in _PRINTS)
             for text in (*tree.inputs, *(word.value for each in printing for word in each)):
@@ -136,6 +142,7 @@ class LineReading:
 
     def _add_texts(self, value: str, depth: int, is_guess: bool) -> None:
         """The lines that a word may hold: all of it, what follows an equals sign, what follows a short option."""
+        # After `ext::` in an address, git runs a command.
         variants = {value, value.partition("=")[2], value.rpartition("=")[2], value.partition("ext::")[2]}
         if re.match("-[^-]", value):
             variants.add(value[2:])

@@ -122,7 +122,7 @@ class _LooseReader(Scanner):
         while self._skip(_BLANKS) and self._next() not in "\n)" and not self._take(_COMMENT):
             start = self.at
             if separator := self._take(_SEPARATOR):
-                if is_test and separator in ("&&", "||"):
+                if is_test and separator in ("&&", "||"):  # inside `[[ ]]` they join conditions, not commands
                     continue
                 break
             if operator := self._take(_REDIRECTION):

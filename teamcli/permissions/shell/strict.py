@@ -104,6 +104,7 @@ class _StrictReader(Scanner):
     def line(self) -> tuple[Command, ...]:
         commands: list[Command] = []
         joint = ";"
+        # After `&&`, `||` and `|` a command must follow, after `;` and a line break the line may end.
         while self._skip(_BLANKS_AND_LINES) or joint in ("&&", "||", "|") or not commands:
             commands.append(self._command())
             joint = self._take(_JOINT)
@@ -165,13 +166,14 @@ class _StrictReader(Scanner):
             elif character == "'" and (found := _SINGLE_QUOTED.match(text, self.at)):
                 parts.append(found[1])
             elif character == '"' and (found := _TEXT_FROM_CAT.match(text, self.at)):
-                parts.append(found[3].rstrip("\n"))
+                parts.append(found[3].rstrip("\n"))  # as `$(…)` does
             elif character == '"' and (found := _DOUBLE_QUOTED.match(text, self.at)):
                 parts.append(_ESCAPED_IN_QUOTES.sub(r"\1", found[0][1:-1]))
             elif character == "\\" and text[self.at + 1 : self.at + 2] not in ("", "\n"):
                 parts.append(text[self.at + 1])
                 self.at += 2
                 continue
+            # An empty brace is no expansion: `find -exec grep x {} ;`.
             elif text.startswith("{}", self.at) and self.at == start and text[start + 2 : start + 3] in ("", *" \t\n;"):
                 parts.append("{}")
                 self.at += 2
