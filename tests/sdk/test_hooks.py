@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from teamcli import ConfigError, Hook, HookEvent, HookResult, Outcome, events
+from tests.mcp.servers import FAKE
 from tests.sdk.conftest import Open
 from tests.sdk.models import call, results, said, scripted
 from tests.tools.shell import wait_until
@@ -246,6 +248,15 @@ class TestQuestions:
         hooks = [Hook("PermissionRequest", lambda event: changes)]
         opened(llm=model, hooks=hooks, ask=lambda question: True, disallowed_tools="bash(rm:*)").run("go")
         assert "denies this call" in results(model.requests[1])[0]
+
+    def test_the_answer_may_change_a_call_of_a_tool_that_was_found_by_searching(self, opened: Open) -> None:
+        found = call("call_tool", name="mcp__fake__echo", input={"text": "ran"})
+        model = scripted(lead=[said("", found), "over"])
+        servers = {"fake": {"command": sys.executable, "args": ["-I", "-S", FAKE, "many:50"]}}
+        changes = HookResult(wish="allow", changed_input={"text": "other"})
+        hooks = [Hook("PermissionRequest", lambda event: changes)]
+        opened(llm=model, hooks=hooks, ask=lambda question: False, settings={"mcpServers": servers}).run("go")
+        assert "other" in results(model.requests[1])[0]
 
     def test_a_question_is_a_notification(self, opened: Open) -> None:
         told: list[HookEvent] = []
