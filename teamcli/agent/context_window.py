@@ -82,12 +82,24 @@ class ContextWindow:
     def limit(self, model: str) -> int:
         return min(self.window(model), self.learned.get(model, self.window(model)))
 
+    def learn(self, model: str, window: int) -> int:
+        """The window of a model has turned out to be no larger than this. Returns it."""
+        self.learned[model] = window
+        return window
+
+    def try_from(self, tokens: int) -> None:
+        """Try no compaction until the conversation has grown to this."""
+        self.tries_from = tokens
+
     def asks_for_summary(self, goal: _Goal, shorter: Compaction | None) -> bool:
         """Whether to ask for a summary now. A model that gave none is asked less often: each try costs calls."""
         if not self.may_ask or goal.by_hand or shorter is None or not self.to_skip:
             return self.may_ask
         self.to_skip -= 1
         return False
+
+    def summary_came(self) -> None:
+        self.failures = 0
 
     def summary_failed(self) -> None:
         self.failures += 1
@@ -103,7 +115,7 @@ def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
     if used < max(agent.context.share * window, agent.context.tries_from):
         return
     # Set before trying: if nothing can be gained, the next steps must not try again at once.
-    agent.context.tries_from = used + window // 20
+    agent.context.try_from(used + window // 20)
     _try(agent, _Goal(int(ENOUGH * agent.context.share * window), fits=used < window), cancel)
 
 
@@ -114,7 +126,7 @@ def force_room(agent: Agent, cancel: CancelScope) -> bool:
     """
     # An endpoint that counts too little would make the window look larger than it is.
     used = max(used_tokens(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
-    window = agent.context.learned[agent.preamble.model] = min(agent.context.limit(agent.preamble.model), used)
+    window = agent.context.learn(agent.preamble.model, min(agent.context.limit(agent.preamble.model), used))
     return _try(agent, _Goal(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)
 
 
@@ -122,7 +134,7 @@ def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
     """After the endpoint rejected `max_tokens`: whether the agent asks for shorter answers from now on."""
     allowed = refused.allowed
     if refused.window:
-        agent.context.learned[agent.preamble.model] = refused.window
+        agent.context.learn(agent.preamble.model, refused.window)
         allowed = min(allowed, refused.window // ANSWER_SHARE)  # what is allowed shrinks as the conversation grows
     if not 0 < allowed < agent.preamble.max_tokens:
         return False
@@ -188,7 +200,7 @@ def _compact(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
 
 
 def _wait_for_growth(agent: Agent, tokens: int) -> None:
-    agent.context.tries_from = tokens + agent.context.limit(agent.preamble.model) // 10
+    agent.context.try_from(tokens + agent.context.limit(agent.preamble.model) // 10)
 
 
 def _shortened(agent: Agent, newest: int) -> Compaction | None:
@@ -200,7 +212,7 @@ def _summarized_or(shorter: Compaction | None, agent: Agent, goal: _Goal, cancel
     """A summary; if the model gives none, at least the old results are shortened."""
     try:
         summarized = _summarized(agent, goal, cancel)
-        agent.context.failures = 0
+        agent.context.summary_came()
         return summarized or shorter
     except ModelError as e:
         agent.context.summary_failed()
