@@ -48,13 +48,13 @@ def main(root: Path, is_quick: bool) -> None:
         )
         for number in range(2 if is_quick else MAKES)
     ]
-    member = checkouts.host("m0")
+    member = checkouts.hosts.of("m0")
     commands = [
         (_took(partial(run, member, checkouts.directory / "m0")), _took(partial(run, lead, root)))
         for _ in range(50 if is_quick else COMMANDS)
     ]
     print(json.dumps({"make": _medians(makes), "command": _medians(commands[5:])}))
-    checkouts.close_all()
+    checkouts.hosts.close_all()
     lead.close()
 
 

@@ -167,8 +167,8 @@ class AgentFactory:
             return ""
         checkouts = self.places.open()
         where = self.places.branches.follow(member, cancel) if member.host else checkouts.prepare(member.name, cancel)
-        why = checkouts.host(member.name).why_unconfined()
-        checkouts.idle(member.name)  # it may have nothing to do
+        why = checkouts.hosts.of(member.name).why_unconfined()
+        checkouts.hosts.idle(member.name)  # it may have nothing to do
         return f"{where} ({NOT_ENFORCED}: {why})" if why else where
 
     def check(self, request: SpawnRequest) -> SpawnRequest:

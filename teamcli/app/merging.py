@@ -117,7 +117,7 @@ def merging_from_outside(directory: Path) -> Iterator[Merging]:
             return open_member_host(settings, root, project, host.programs, checkout, variables)
 
         checkouts = Checkouts(Git(host, root), state.worktrees.resolve(), open_member)
-        resources.callback(checkouts.close_all)
+        resources.callback(checkouts.hosts.close_all)
         bus = FileBus(state.inbox, load_key(project.home))
         resources.callback(bus.close)
         timeline = Timeline(AppendLog(state.events, durable=False), lambda text: None)

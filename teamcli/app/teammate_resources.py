@@ -49,7 +49,7 @@ class TeammateResources:
         said = self._checkouts.repair(self._agent.name, cancel)
         if self._travels and not said:
             said = self._travels.catch_up(self._agent.name, cancel)
-        why = self._checkouts.host(self._agent.name).why_unconfined()
+        why = self._checkouts.hosts.of(self._agent.name).why_unconfined()
         if said:
             said = f"{said} This is {NOT_ENFORCED}: {why}." if why else said
             self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
@@ -65,7 +65,7 @@ class TeammateResources:
         except (ToolError, StateError) as e:
             return f"[The commits of {self._agent.name} are not in the main repository: {e}]"
         finally:
-            self._checkouts.idle(self._agent.name)
+            self._checkouts.hosts.idle(self._agent.name)
 
     def release(self) -> str:
         self._context.commands.close()

@@ -61,7 +61,7 @@ class Workplaces:
             finally:  # not before: the next incarnation may get the same directory
                 self._runtime.engine.give_up(known.name)
         if member.worktree:
-            self.open().close(member.name)  # another host has it now
+            self.open().hosts.close(member.name)  # another host has it now
         return ""
 
     def end(self, member: Member) -> str:
@@ -88,7 +88,7 @@ class Workplaces:
         memory = self.shared.workspace.root / TEAM_DIR / "memory"
         workspace = self.shared.workspace._replace(root=root, extra=(memory,))
         hook_files = find_hook_files(self._runtime.choices.settings, root)
-        return Workplace(workspace, self.open().host(member.name), hook_files)
+        return Workplace(workspace, self.open().hosts.of(member.name), hook_files)
 
     def named(self, agent: str) -> Workplace:
         """That of the lead or a teammate."""
@@ -102,7 +102,7 @@ class Workplaces:
 
     def close(self) -> None:
         if self._checkouts is not None:
-            self._checkouts.close_all()
+            self._checkouts.hosts.close_all()
         self.branches.close()
 
     def _open_host(self, checkout: Path, variables: Mapping[str, str]) -> CommandHost:

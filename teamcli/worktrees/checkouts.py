@@ -6,30 +6,22 @@ reads that repository: commits cross as a pack, whose objects are checked.
 
 from __future__ import annotations
 
-import itertools
 import os
-import shutil
-import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import NamedTuple
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import GitError, StateError, ToolError
-from teamcli.exec.command_host import CommandHost
+from teamcli.errors import GitError, ToolError
 from teamcli.storage.files import cannot, make_private_dir
 from teamcli.text.counting import counted
+from teamcli.worktrees.branches import Branches
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
 from teamcli.worktrees.crossing import carry, is_commit_id
-from teamcli.worktrees.git import Git, drop_stale_lock
+from teamcli.worktrees.git import Git
 from teamcli.worktrees.making import Main, copy_included, run_setup, write_repository
+from teamcli.worktrees.member_hosts import MemberHosts, OpenHost
+from teamcli.worktrees.removing import move_aside, remove_files
 
-OpenHost = Callable[[Path, Mapping[str, str]], CommandHost]
-"""Opens what runs the commands of the member whose checkout is at that path, with these variables."""
-MOST_READY = 16
-"""Of members that do nothing, so many keep the processes that would run their next command."""
-_FIRST_PORT, _PORTS, _MEMBERS = 20_000, 10, 1_000
 _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
 
@@ -59,53 +51,18 @@ class Checkouts:
         """`main` is the git of the lead's directory, `directory` is `.team/worktrees`, `setup` a command."""
         self.main = main
         self.directory = directory
-        self._open_host = open_host
+        self.hosts = MemberHosts(directory, open_host)
+        self._branches = Branches(main)
         self._setup = setup
-        self._hosts: dict[str, CommandHost] = {}
-        self._ready: dict[str, None] = {}
-        """Members that do nothing and have such processes, the last one last."""
-        self._slots: dict[str, int] = {}
-        self._lock = threading.RLock()
 
     def find(self, member: str) -> Checkout | None:
         """A member's checkout; None if it has none, or if what is there is not ours."""
         checkout = Checkout(member, self.directory / member)
         return checkout if Notes.read(checkout) else None
 
-    def host(self, member: str) -> CommandHost:
-        """What runs the commands of a member."""
-        with self._lock:
-            if member not in self._hosts:
-                checkout = Checkout(member, self.directory / member)
-                self._hosts[member] = self._open_host(checkout.path, self._variables(checkout))
-            return self._hosts[member]
-
     def git(self, member: str) -> Git:
         """Git in a member's checkout, inside the member's sandbox."""
-        return Git(self.host(member), self.directory / member)
-
-    def idle(self, member: str) -> None:
-        """A member has nothing to do for now: it does not keep processes for its commands, if many others do."""
-        with self._lock:
-            self._ready.pop(member, None)
-            self._ready[member] = None
-            first = list(self._ready)[:-MOST_READY]
-            for each in first:
-                del self._ready[each]
-            hosts = [self._hosts[each] for each in first if each in self._hosts]
-        for host in hosts:
-            host.end_processes()
-
-    def close(self, member: str) -> None:
-        """End the commands of a member."""
-        with self._lock:
-            host = self._hosts.pop(member, None)
-        if host is not None:
-            host.close()
-
-    def close_all(self) -> None:
-        for member in tuple(self._hosts):
-            self.close(member)
+        return Git(self.hosts.of(member), self.directory / member)
 
     # Making
 
@@ -117,7 +74,7 @@ class Checkouts:
         try:
             return self._prepare(Checkout(member, self.directory / member), cancel or CancelScope())
         except BaseException:
-            self.close(member)
+            self.hosts.close(member)
             raise
 
     def _prepare(self, checkout: Checkout, cancel: CancelScope) -> str:
@@ -128,7 +85,7 @@ class Checkouts:
             notes = Notes.read(checkout)
         if notes is None:
             self._check_free(checkout)
-            self._make(checkout, main, Notes(main.head, self._slot(checkout)), cancel)
+            self._make(checkout, main, Notes(main.head, self.hosts.slot(checkout)), cancel)
             return f"in {checkout.shown} on {checkout.branch}"
         if checkout.exists:
             return f"in {checkout.shown}, which was there already, on {checkout.branch}"
@@ -145,7 +102,7 @@ class Checkouts:
         notes = Notes.read(checkout)
         if notes is None:
             self._check_free(checkout)
-            fresh = Notes(commit, self._slot(checkout), commit)
+            fresh = Notes(commit, self.hosts.slot(checkout), commit)
             self._make(checkout, Main.read(self.main), fresh, cancel or CancelScope())
             return f"in {checkout.shown} on {checkout.branch}"
         if checkout.exists and notes.is_ready:
@@ -154,12 +111,14 @@ class Checkouts:
                 return ""
             if git.succeeds("merge-base", "--is-ancestor", tip, commit) and not has_more:
                 git.run("reset", "--hard", "--quiet", commit, seconds=600)
-                self._take(checkout, notes, commit)
+                self._branches.take(checkout, commit)
+                notes._replace(tip=commit).write(checkout)
                 return f"in {checkout.shown}, brought up to date, on {checkout.branch}"
             if keeps:
                 return ""
-        kept = _move_aside(checkout)
-        self._take(checkout, notes, commit)
+        kept = move_aside(checkout)
+        self._branches.take(checkout, commit)
+        notes._replace(tip=commit).write(checkout)
         self._make(checkout, Main.read(self.main), notes._replace(tip=commit), cancel or CancelScope())
         said = f"in {checkout.shown}, recreated from what was pushed, on {checkout.branch}"
         return f"{said}; what was here before is in {kept}" if kept else said
@@ -185,16 +144,6 @@ class Checkouts:
             git.succeeds("merge", "--abort")
         return is_joined
 
-    def _take(self, checkout: Checkout, notes: Notes, commit: str) -> None:
-        """The branch in the main repository is at this commit now. What only this host has of it stays in there."""
-        known = self.main.commit(checkout.ref)
-        if known != commit:
-            self._refuse_checked_out(checkout)
-            if known and not self.main.succeeds("merge-base", "--is-ancestor", known, commit):
-                self.main.run("update-ref", f"refs/teamcli/left/{checkout.member}/{known[:12]}", known)
-            self._move_branch(checkout, checkout.ref, commit, known or "0" * len(commit))
-        notes._replace(tip=commit).write(checkout)
-
     def repair(self, member: str, cancel: CancelScope | None = None) -> str:
         """Before a piece of work. Makes a checkout that is not there yet, or was deleted by hand; says so then.
 
@@ -209,9 +158,9 @@ class Checkouts:
             return ""
         if notes.is_ready and os.path.lexists(checkout.path):
             raise ToolError(f"{checkout.shown} has no .git anymore: save what you need from it, and delete it")
-        _remove_files(checkout)
+        remove_files(checkout)
         main = Main.read(self.main)
-        start = self.main.commit(checkout.ref) or main.head
+        start = self._branches.tip(checkout) or main.head
         self._make(checkout, main, notes._replace(tip=start), cancel or CancelScope())
         return f"{checkout.shown} was deleted. It was recreated from {checkout.branch}; what was not committed is lost."
 
@@ -222,12 +171,7 @@ class Checkouts:
             raise ToolError(f"there is a checkout of '{same}', which differs only in case; use another name")
         if os.path.lexists(checkout.path):
             raise ToolError(f"{checkout.shown} is in the way, and teamcli did not create it; move or delete it")
-        taken = self.main.text("for-each-ref", "--format=%(refname:short)", "refs/heads/team")
-        for branch in taken.splitlines():
-            if branch == "team" or f"{branch}/".casefold().startswith(f"{checkout.branch}/".casefold()):
-                raise ToolError(
-                    f"the branch {branch} is in the way, and teamcli did not create it; rename or delete it"
-                )
+        self._branches.refuse_taken(checkout)
 
     def _make(self, checkout: Checkout, main: Main, notes: Notes, cancel: CancelScope) -> None:
         """Raises: ToolError, StateError, Cancelled; nothing is left then"""
@@ -238,13 +182,13 @@ class Checkouts:
         notes._replace(is_ready=False).write(checkout)
         try:
             write_repository(checkout, main, start)
-            self.host(checkout.member).renew()
+            self.hosts.of(checkout.member).renew()
             self.git(checkout.member).run("reset", "--hard", "--quiet", seconds=600)
-            copy_included(checkout, main.git, self.host(checkout.member), cancel)
+            copy_included(checkout, main.git, self.hosts.of(checkout.member), cancel)
             if self._setup:
-                run_setup(self._setup, checkout, self.host(checkout.member), cancel)
-            if not self.main.commit(checkout.ref):
-                self._move_branch(checkout, checkout.ref, start, "0" * len(start))
+                run_setup(self._setup, checkout, self.hosts.of(checkout.member), cancel)
+            if not self._branches.tip(checkout):
+                self._branches.move(checkout, start, "")
             notes._replace(tip=start, is_ready=True).write(checkout)
         except BaseException as e:
             self._undo(checkout, notes)
@@ -253,36 +197,20 @@ class Checkouts:
             raise
 
     def _undo(self, checkout: Checkout, notes: Notes) -> None:
-        _remove_files(checkout)
+        remove_files(checkout)
         if notes.tip:  # the branch has work in it: only the files are missing
             notes._replace(is_ready=True).write(checkout)
             return
-        if self.main.commit(checkout.ref) == notes.base:
-            self._delete_branch(checkout, notes.base)
+        if self._branches.tip(checkout) == notes.base:
+            self._branches.delete(checkout, notes.base)
         checkout.notes.unlink(missing_ok=True)
-
-    def _slot(self, checkout: Checkout) -> int:
-        """A number that no other member has. Its host may need it before there is a checkout."""
-        if notes := Notes.read(checkout):
-            return notes.slot
-        with self._lock:
-            if checkout.member not in self._slots:
-                noted = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
-                taken = noted | set(self._slots.values())
-                self._slots[checkout.member] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
-            return self._slots[checkout.member]
-
-    def _variables(self, checkout: Checkout) -> dict[str, str]:
-        # Projects begin at different places, so that two teams on one machine seldom meet.
-        place = (crc32(os.fsencode(self.directory)) + self._slot(checkout)) % _MEMBERS
-        return {"TEAMCLI_WORKTREE": str(checkout.path), "TEAMCLI_PORT_BASE": str(_FIRST_PORT + place * _PORTS)}
 
     def _remove_locks(self, checkout: Checkout) -> None:
         """Of a git that was killed. Call this only while the member does nothing."""
         locks = (".git/*.lock", f".git/{checkout.ref}.lock")
         if any(True for name in locks for _ in checkout.path.glob(name)):
             # Inside the sandbox: `.git` may be a link to somewhere else.
-            running = self.host(checkout.member).start(f"rm -f {' '.join(locks)}", checkout.path)
+            running = self.hosts.of(checkout.member).start(f"rm -f {' '.join(locks)}", checkout.path)
             running.follow(lambda text: None, lambda text: None)
 
     # Bringing commits into the main repository
@@ -294,31 +222,17 @@ class Checkouts:
         """
         checkout, notes = self._ours(member)
         tip = self._tip(checkout)
-        known = self.main.commit(checkout.ref)
+        known = self._branches.tip(checkout)
         if tip == known:
             return tip
-        self._refuse_checked_out(checkout)
+        self._branches.refuse_checked_out(checkout)
         if known not in ("", notes.tip) and not self.git(member).succeeds("merge-base", "--is-ancestor", known, tip):
             raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
         if not self.main.commit(tip):
             carry(tip, self.git(member), self.main, [known, self.main.commit("HEAD")])
-        self._move_branch(checkout, checkout.ref, tip, known or "0" * len(tip))
+        self._branches.move(checkout, tip, known)
         notes._replace(tip=tip).write(checkout)
         return tip
-
-    def _refuse_checked_out(self, checkout: Checkout) -> None:
-        """Git does not notice if the branch of a directory moves, and takes the difference for changes of its files."""
-        if where := self.main.text("for-each-ref", "--format=%(worktreepath)", checkout.ref):
-            raise GitError(f"{checkout.branch} is checked out in {where}: switch to another branch there")
-
-    def _move_branch(self, checkout: Checkout, *arguments: str) -> None:
-        """Only the program moves this branch, so a lock that does not go away is that of a git that was killed."""
-        try:
-            self.main.run("update-ref", "--no-deref", *arguments)
-        except GitError:
-            lock = self.main.text("rev-parse", "--git-path", f"{checkout.ref}.lock")
-            drop_stale_lock(self.main.directory / lock)
-            self.main.run("update-ref", "--no-deref", *arguments)
 
     def _tip(self, checkout: Checkout) -> str:
         if not checkout.exists:
@@ -377,7 +291,7 @@ class Checkouts:
         if not why:
             self._remove_both(checkout)
             return f"Removed {checkout.shown} and {checkout.branch}: everything is {kept_by}."
-        self.close(member)
+        self.hosts.close(member)
         return f"Kept {checkout.shown} and {checkout.branch}: {why}. /merge {member} or /discard {member}"
 
     def discard(self, member: str) -> str:
@@ -386,7 +300,7 @@ class Checkouts:
         Raises: ToolError
         """
         checkout, _ = self._ours(member)
-        self._refuse_checked_out(checkout)
+        self._branches.refuse_checked_out(checkout)
         self._remove_both(checkout)
         return f"Removed {checkout.shown} and {checkout.branch}."
 
@@ -395,9 +309,9 @@ class Checkouts:
 
         Raises: ToolError
         """
-        known = self.main.commit(checkout.ref)
-        self._refuse_checked_out(checkout)
-        if known and not self.main.succeeds("merge-base", "--is-ancestor", known, safe):
+        known = self._branches.tip(checkout)
+        self._branches.refuse_checked_out(checkout)
+        if known and not self._branches.is_in(known, safe):
             return "not merged"
         if not checkout.exists:
             return "it has no .git anymore" if os.path.lexists(checkout.path) else ""
@@ -410,51 +324,14 @@ class Checkouts:
         return f"{counted(int(ahead), 'commit')} not merged" if ahead != "0" else ""
 
     def _remove_both(self, checkout: Checkout) -> None:
-        self.close(checkout.member)
-        if known := self.main.commit(checkout.ref):
-            self._delete_branch(checkout, known)
-        _remove_files(checkout)
+        self.hosts.close(checkout.member)
+        if known := self._branches.tip(checkout):
+            self._branches.delete(checkout, known)
+        remove_files(checkout)
         checkout.notes.unlink(missing_ok=True)
-
-    def _delete_branch(self, checkout: Checkout, known: str) -> None:
-        self._move_branch(checkout, "-d", checkout.ref, known)
 
     def _ours(self, member: str) -> tuple[Checkout, Notes]:
         checkout = Checkout(member, self.directory / member)
         if (notes := Notes.read(checkout)) is None:
             raise ToolError(f"'{member}' has no checkout")
         return checkout, notes
-
-
-def _move_aside(checkout: Checkout) -> str:
-    """Keep a checkout that has something which was never pushed, under another name; returns it, if there was one.
-
-    Raises: ToolError
-    """
-    if not os.path.lexists(checkout.path):
-        return ""
-    names = (checkout.path.with_name(f"{checkout.member}.left-{number}") for number in itertools.count(1))
-    aside = next(path for path in names if not os.path.lexists(path))
-    try:
-        checkout.path.rename(aside)
-    except OSError as e:
-        raise ToolError(cannot("rename", checkout.path, e)) from e
-    return "/".join(aside.parts[-3:])
-
-
-def _remove_files(checkout: Checkout) -> None:
-    """Raises: StateError"""
-
-    def open_and_retry(function: Callable[[str], object], path: str, _: Any) -> None:
-        os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120 - tools make directories read-only
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-            os.chmod(path, 0o700)  # noqa: PTH101
-            shutil.rmtree(path)
-        else:
-            function(path)
-
-    try:
-        if os.path.lexists(checkout.path):
-            shutil.rmtree(checkout.path, onerror=open_and_retry)
-    except OSError as e:
-        raise StateError(cannot("remove", checkout.path, e)) from e

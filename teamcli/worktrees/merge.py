@@ -194,7 +194,7 @@ class Merger:
     def _run_gate(self, checkout: Checkout, target: str, cancel: CancelScope, progress: Progress) -> None:
         if not self._gate:
             return
-        commands = Commands(self._checkouts.host(checkout.member))
+        commands = Commands(self._checkouts.hosts.of(checkout.member))
         finished = commands.run(self._gate, checkout.path, GATE_SECONDS, cancel, progress)
         if not finished.ended.exit_code and not finished.ended.timed_out:
             return

@@ -228,8 +228,8 @@ def test_no_agent_can_write_the_private_repository(scene: Scene, hosts: list[Com
     (config,) = Path.home().glob(".teamcli/remotes/*/config")
     before = config.read_text()
     opened.checkouts.prepare("alice")
-    for host in (opened.checkouts.main.host, opened.checkouts.host("alice")):
+    for host in (opened.checkouts.main.host, opened.checkouts.hosts.of("alice")):
         for command in (f"echo evil >> '{config}'", f"rm -rf '{config.parent}'", f"mv '{config.parent}' /tmp/x"):
             host.start(command, scene.clone).follow(lambda text: None, lambda text: None)
-    opened.checkouts.close_all()
+    opened.checkouts.hosts.close_all()
     assert config.read_text() == before

@@ -43,7 +43,7 @@ def attacked(repository: Path, directory: Path, is_confined: bool = True) -> Ite
     checkouts.prepare("alice")
     checkouts.prepare("bob")
     yield checkouts
-    checkouts.close_all()
+    checkouts.hosts.close_all()
     lead.close()
 
 
@@ -286,7 +286,7 @@ def tools(shared: Checkouts) -> dict[str, AnyTool]:
     main, alice = shared.main.directory, shared.directory / "alice"
     if not (alice / "link").exists():
         (alice / "link").symlink_to(main)
-    workspace, commands = Workspace(alice, (main / ".team" / "memory",)), Commands(shared.host("alice"))
+    workspace, commands = Workspace(alice, (main / ".team" / "memory",)), Commands(shared.hosts.of("alice"))
     return dict(bind_tools(BASE_TOOLS, AgentContext(workspace, commands, KnownFiles(PathLocks()), "alice")))
 
 

@@ -89,7 +89,7 @@ def open_in(clean_environment: Path) -> Iterator[Callable[..., Checkouts]]:
 
     yield open_
     for checkouts, host in opened:
-        checkouts.close_all()
+        checkouts.hosts.close_all()
         host.close()
 
 
@@ -101,5 +101,5 @@ def checkouts(open_in: Callable[..., Checkouts], repository: Path) -> Checkouts:
 def as_member(checkouts: Checkouts, command: str, member: str = "alice") -> tuple[int, str]:
     """Run a command as the member would: exit code and output."""
     output: list[str] = []
-    running = checkouts.host(member).start(command, checkouts.directory / member)
+    running = checkouts.hosts.of(member).start(command, checkouts.directory / member)
     return running.follow(output.append, lambda text: None).exit_code, "".join(output)

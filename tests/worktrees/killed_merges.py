@@ -96,7 +96,7 @@ def _merge(root: Path, home: Path, steps: _Steps) -> str:
     alice = Member("alice", "coder", Status.IDLE, worktree=True, since=1.0)
     merging = Merging(merger, lambda name: alice, lambda message: None, lambda event: None)
     host.start("true", root).follow(lambda text: None, lambda text: None)  # its own calls are not of interest
-    checkouts.host("alice").start("true", root).follow(lambda text: None, lambda text: None)
+    checkouts.hosts.of("alice").start("true", root).follow(lambda text: None, lambda text: None)
     for name in _CALLS:
         setattr(os, name, steps.wrapped(getattr(os, name)))
     CommandHost.start = steps.wrapped(CommandHost.start)  # type: ignore[method-assign]

@@ -13,7 +13,8 @@ import pytest
 
 from teamcli.errors import GitError, ToolError
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
-from teamcli.worktrees.checkouts import MOST_READY, Checkouts
+from teamcli.worktrees.checkouts import Checkouts
+from teamcli.worktrees.member_hosts import MOST_READY
 from tests.worktrees.conftest import as_member, git
 
 Open = Callable[..., Checkouts]
@@ -255,7 +256,7 @@ class TestBringing:
     ) -> None:
         as_member(checkouts, COMMIT)
         checkouts.bring("alice")
-        checkouts.close("alice")
+        checkouts.hosts.close("alice")
         shutil.rmtree(alice)
         assert "missing" not in git(repository, "fsck", "--connectivity-only", "team/alice")
 
@@ -377,10 +378,10 @@ class TestRecovery:
     def test_a_member_that_has_not_worked_yet_gets_one_with_its_first_piece_of_work(
         self, checkouts: Checkouts, alice: Path
     ) -> None:
-        hosts = [checkouts.host(name) for name in ("bob", "carol")]
+        hosts = [checkouts.hosts.of(name) for name in ("bob", "carol")]
         assert checkouts.repair("bob") == "bob works in .team/worktrees/bob on team/bob."
         checkouts.repair("carol")
-        assert [checkouts.host(name) for name in ("bob", "carol")] == hosts
+        assert [checkouts.hosts.of(name) for name in ("bob", "carol")] == hosts
         ports = {as_member(checkouts, "echo $TEAMCLI_PORT_BASE", name)[1] for name in ("alice", "bob", "carol")}
         assert len(ports) == 3
 
@@ -402,7 +403,7 @@ class TestRecovery:
         assert as_member(checkouts, "echo more >> new.py && git commit -qam More") == (0, "")
 
     def test_files_without_a_repository_are_not_touched(self, checkouts: Checkouts, alice: Path) -> None:
-        checkouts.close("alice")
+        checkouts.hosts.close("alice")
         shutil.rmtree(alice / ".git")
         with pytest.raises(ToolError, match=r"has no \.git anymore"):
             checkouts.repair("alice")
@@ -456,18 +457,18 @@ class TestIdleMembers:
     def test_of_many_idle_members_only_the_last_ones_keep_processes(self, checkouts: Checkouts, alice: Path) -> None:
         assert as_member(checkouts, "echo kept > /tmp/kept") == (0, "")
         before = own_processes()
-        checkouts.idle("alice")
+        checkouts.hosts.idle("alice")
         assert own_processes() == before
         for number in range(MOST_READY):
-            checkouts.idle(f"mate{number}")
+            checkouts.hosts.idle(f"mate{number}")
         assert own_processes() < before
         assert as_member(checkouts, "cat /tmp/kept") == (0, "kept\n")
 
     def test_a_command_of_an_idle_member_runs_on(self, checkouts: Checkouts, alice: Path) -> None:
         output: list[str] = []
-        running = checkouts.host("alice").start("until [ -e go ]; do sleep 0.01; done; echo done", alice)
+        running = checkouts.hosts.of("alice").start("until [ -e go ]; do sleep 0.01; done; echo done", alice)
         for name in ("alice", *(f"mate{number}" for number in range(MOST_READY))):
-            checkouts.idle(name)
+            checkouts.hosts.idle(name)
         (alice / "go").touch()
         assert running.follow(output.append, lambda text: None).exit_code == 0
         assert output == ["done\n"]

@@ -85,7 +85,7 @@ def place(repository: Path, clean_environment: Path) -> Iterator[Place]:
     (repository / ".team/.gitignore").write_text("*\n")
     checkouts, host = open_checkouts(repository, clean_environment, is_confined=False)
     yield Place(repository, checkouts)
-    checkouts.close_all()
+    checkouts.hosts.close_all()
     host.close()
 
 

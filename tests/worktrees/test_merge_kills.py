@@ -38,7 +38,7 @@ class Place:
         (self.root / ".team/.gitignore").write_text("*\n")
         checkouts, host = open_checkouts(self.root, self._home, is_confined=False)
         checkouts.prepare("alice")
-        checkouts.close_all()
+        checkouts.hosts.close_all()
         host.close()
         alice = self.root / ".team/worktrees/alice"
         self._change(alice)
