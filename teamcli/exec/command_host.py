@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -25,6 +24,7 @@ from teamcli.exec.programs import Programs
 from teamcli.exec.running_command import RunningCommand
 from teamcli.exec.supervisor import wire
 from teamcli.exec.supervisor.processes import SERVER_GRACE_SECONDS
+from teamcli.exec.supervisor_pool import MAX_IDLE_SUPERVISORS, SupervisorPool
 
 if TYPE_CHECKING:
     from teamcli.exec.sandbox.sandbox import Sandbox
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE = 4
 _UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 """With these variables, programs do not wait for a person."""
-_MAX_IDLE_SUPERVISORS = 8
 
 
 def check_command(command: str) -> None:
@@ -84,13 +83,8 @@ class CommandHost:
         self._separate: list[CommandHost] = []
         self._on_unconfined = on_unconfined
         self._should_report = make_sandbox is not None and not is_required
+        self._pool = SupervisorPool(self._start_process)
         self._lock = threading.Lock()
-        self._process: HostProcess | None = None
-        self._retired: list[HostProcess] = []
-        """Commands still run in these, and no new ones are started in them."""
-        self._idle: list[SupervisorHandle] = []
-        self._busy: set[SupervisorHandle] = set()
-        self._is_closed = False
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -99,7 +93,7 @@ class CommandHost:
 
     def prestart(self) -> None:
         """Start the host process, so that the first command does not wait for it. Returns at once."""
-        if self._process is not None:
+        if self._pool.process is not None:
             return
         if self._starter.why_unconfined:
             self._prepare()
@@ -109,13 +103,12 @@ class CommandHost:
     def renew(self) -> None:
         """Run later commands in a new sandbox: the workspace was replaced, maybe by one with the same inode number."""
         with self._lock:
-            self._retire_process()
+            self._pool.retire()
 
     def end_processes(self) -> None:
         """End its processes, unless a command runs. The next one starts them again, with the same files in `/tmp`."""
         with self._lock:
-            if not self._busy:
-                self._close_process()
+            self._pool.end_unused()
 
     def separate(self, environment: Mapping[str, str], named: Iterable[Path]) -> CommandHost:
         """A host for one program, which neither sees the processes of this one nor is seen by them.
@@ -133,7 +126,7 @@ class CommandHost:
             on_unconfined=self._tell_unconfined,
         )
         with self._lock:
-            self._separate = [*(each for each in self._separate if not each._is_closed), host]
+            self._separate = [*(each for each in self._separate if not each._pool.is_closed), host]
         return host
 
     def why_unconfined(self) -> str:
@@ -251,14 +244,7 @@ class CommandHost:
         for thread in closing:
             thread.join()
         with self._lock:
-            self._is_closed = True
-            for supervisor in self._busy:
-                with contextlib.suppress(OSError):  # lost: `follow` has noticed, or will
-                    supervisor.sock.shutdown(socket.SHUT_RDWR)  # it ends its command; `follow` gets an error
-            self._close_process()
-            for process in self._retired:
-                process.close()
-            self._retired.clear()
+            self._pool.close()
             self._starter.close()
 
     def _decide(self) -> None:
@@ -267,7 +253,7 @@ class CommandHost:
 
     def _prepare(self) -> None:
         with self._lock, contextlib.suppress(OSError, ToolError):  # the first command tries again, and reports it
-            self._host_process()
+            self._pool.ensure_process()
         self._report_unconfined()
 
     def _report_unconfined(self) -> None:
@@ -289,13 +275,10 @@ class CommandHost:
             return self._starter.sandbox().separate(named)
 
     def _hand_over(self, request: tuple[bytes, ...], descriptors: list[int]) -> SupervisorHandle:
-        tries_left = _MAX_IDLE_SUPERVISORS + 1
+        tries_left = MAX_IDLE_SUPERVISORS + 1  # all that are idle may have been killed; the last one is new
         while True:
             with self._lock:
-                if self._process is not None and self._process.is_outdated:
-                    self._retire_process()
-                supervisor = self._idle.pop() if self._idle else self._fork_supervisor()
-                self._busy.add(supervisor)
+                supervisor = self._pool.take()
             tries_left -= 1
             self._report_unconfined()
             try:
@@ -309,62 +292,14 @@ class CommandHost:
 
     def _take_back(self, supervisor: SupervisorHandle, reusable: bool) -> None:
         with self._lock:
-            self._busy.remove(supervisor)
             self._starter.clear()
-            is_current = supervisor.process is self._process
-            if reusable and is_current and not self._is_closed and len(self._idle) < _MAX_IDLE_SUPERVISORS:
-                self._idle.append(supervisor)
-                return
-            supervisor.sock.close()
-            if is_current:
-                try:
-                    supervisor.process.bury(supervisor)
-                except ConnectionError:  # the host is lost too
-                    self._close_process()
-            else:
-                self._close_retired()
+            self._pool.give_back(supervisor, reusable)
 
-    def _fork_supervisor(self) -> SupervisorHandle:
-        process = self._host_process()
-        try:
-            return process.fork()
-        except ConnectionError:  # the host was killed: start another one
-            self._close_process()
-            return self._host_process().fork()
-
-    def _host_process(self) -> HostProcess:
-        if self._is_closed:
-            raise ToolError("the command cannot be started: teamcli is about to end")
-        if self._process is None:
-            if self._owns_process:
-                _hide_secrets(self._environment)
-            self._process = self._starter.start()
-        return self._process
-
-    def _retire_process(self) -> None:
-        """Let the commands in it finish."""
-        if self._process is not None:
-            self._retired.append(self._process)
-            self._process = None
-        self._drop_idle()
-        self._close_retired()
-
-    def _close_retired(self) -> None:
-        in_use = {id(supervisor.process) for supervisor in self._busy}
-        for process in [each for each in self._retired if id(each) not in in_use]:
-            self._retired.remove(process)
-            process.close()
-
-    def _close_process(self) -> None:
-        self._drop_idle()
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def _drop_idle(self) -> None:
-        for supervisor in self._idle:
-            supervisor.sock.close()
-        self._idle.clear()
+    def _start_process(self) -> HostProcess:
+        """Raises: ToolError, OSError"""
+        if self._owns_process:
+            _hide_secrets(self._environment)
+        return self._starter.start()
 
 
 def _hide_secrets(visible: Mapping[str, str]) -> None:

@@ -61,8 +61,8 @@ def open_descriptors() -> int:
 
 
 def host_pid(shell: Shell) -> int:
-    assert shell.host._process is not None
-    return shell.host._process.pid
+    assert shell.host._pool.process is not None
+    return shell.host._pool.process.pid
 
 
 @pytest.mark.parametrize("way", WAYS_TO_GET_AWAY)
