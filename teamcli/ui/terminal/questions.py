@@ -6,17 +6,20 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
 from teamcli.team.message import LEAD
-from teamcli.team.requests import Request
+from teamcli.team.requests import Kind, Request
 from teamcli.text.console import shorten_middle, wrap
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, changed_lines, diff_lines
 from teamcli.ui.terminal.fragments import width_of
+
+if TYPE_CHECKING:
+    from teamcli.team.manager import TeammateManager
 
 ALWAYS_ASKED = "Allowed this once: one of your rules asks every time."
 NO_RULE = "Allowed this once: only the rule bash, which allows every command, would cover this line."
@@ -232,6 +235,21 @@ class PlanQuestion:
 
     def back(self) -> bool:
         return False
+
+
+def plan_question(team: TeammateManager, request_id: str) -> PlanQuestion | None:
+    """The review of a plan; None if someone has answered."""
+    requests = team.roster.requests
+
+    def still_open(id: str) -> bool:
+        return any(request.id == id for request in requests.all_open(kind=Kind.PLAN))
+
+    if not still_open(request_id):
+        return None
+    request = requests.get(request_id)
+    member = team.roster.find(request.teammate)
+    host = member.runs_on if member and member.host else ""
+    return PlanQuestion(request, still_open, partial(team.protocols.review_plan, "user"), host)
 
 
 class ChoiceQuestion:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
@@ -43,14 +41,15 @@ from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
 from teamcli.ui.terminal.fragments import visible, wrapped
+from teamcli.ui.terminal.line_queue import LineQueue
 from teamcli.ui.terminal.notify import Notifier
 from teamcli.ui.terminal.pager import read_in_pager
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import ChoiceQuestion, PlanQuestion, PromptQuestion, QuestionQueue
+from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion, QuestionQueue, plan_question
 from teamcli.ui.terminal.render_thread import RenderThread
-from teamcli.ui.terminal.shell_output import ShellOutput
+from teamcli.ui.terminal.shell_output import ShellOutputs
 from teamcli.ui.terminal.status_bar import Room, StatusBar
 from teamcli.ui.terminal.view_switch import ViewSwitch
 from teamcli.ui.terminal.views import Views
@@ -78,27 +77,26 @@ class Terminal(Repl):
         self._style = TerminalStyle.of(sys.__stdout__ or sys.stdout)
         self._colors = AgentColors(names)
         self._status = StatusBar(session, self._colors, lambda: self._prompt.redraw())
-        self._typed: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        """Lines, each with the name of the agent that was shown when it was entered."""
-        self._unfinished: list[str] = []
-        """Those of them that are not served yet, in order."""
+        self._lines = LineQueue()
         self._has_left = threading.Event()
         self._jobs: list[CancelScope] = []
-        self._shell_outputs: list[ShellOutput] = []
-        """Replaced as a whole: the main thread reads it while others add to it."""
         self._tips_about_sharing = session.preferences.shares_shell
         self._tip = InboxTip(is_wanted=not names)
-        self._prompt = self._plain_prompt(page) if isinstance(page, AroundThePrompt) else self._live_prompt()
+        self._prompt = (
+            PlainPrompt(self, questions, self._style, page, lambda: self._renderer.flush())  # which is made below
+            if isinstance(page, AroundThePrompt)
+            else self._live_prompt()
+        )
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
         views = Views(self._renderer_of(LEAD), self._renderer_of)
         self._renderer = RenderThread(views, self._status.board, page, self._prompt.redraw, self._on_event)
+        self._shell_outputs = ShellOutputs(
+            lambda text: self._renderer.render(lambda renderer: renderer.output(text)), self._prompt.redraw
+        )
         self._view = ViewSwitch(session, self._renderer, self._prompt.turn)
         questions.subscribe(self._on_question)
         for request in session.team.roster.requests.all_open(kind=Kind.PLAN):
             self._ask_about_plan(request.id)
-
-    def _plain_prompt(self, page: AroundThePrompt) -> PlainPrompt:
-        return PlainPrompt(self, self._questions, self._style, page, lambda: self._renderer.flush())
 
     def _live_prompt(self) -> LivePrompt:
         session = self._session
@@ -119,33 +117,29 @@ class Terminal(Repl):
     def run(self, first_task: str) -> None:
         """Until the user leaves."""
         self._session.events.subscribe(self._renderer)
-        threading.Thread(target=self._serve_lines, name="typed", daemon=True).start()
+        threading.Thread(target=self._lines.serve, args=(self._serve_line,), name="typed", daemon=True).start()
         self._renderer.start()
         if self._session.preferences.verbose:
             self.show(Verbosity(on=True))
         self._renderer.render(lambda renderer: renderer.recap(self._session.lead.agent.conversation.messages))
         self._session.start()  # only now, so that nothing happens unseen
         if first_task:
-            self._unfinished.append(first_task)
-            self._typed.put((first_task, LEAD))
+            self._lines.add(first_task, LEAD)
         try:
             # Loading the model client takes long, so it starts only once the user can type.
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
             self._has_left.set()
-            for output in self._shell_outputs:
-                output.finish()
+            self._shell_outputs.finish()
             self._renderer.change(Views.unfinished)
             self._renderer.stop()
 
     # In the thread that serves lines
 
-    def _serve_lines(self) -> None:
-        while True:
-            line, self.addressee = self._typed.get()
-            with self._failures_shown(line):
-                self.serve(line)
-            self._unfinished.remove(line)
+    def _serve_line(self, line: str, addressee: str) -> None:
+        self.addressee = addressee
+        with self._failures_shown(line):
+            self.serve(line)
 
     @contextmanager
     def _failures_shown(self, what: str) -> Iterator[None]:
@@ -232,12 +226,7 @@ class Terminal(Repl):
         return SHARED if is_wanted else ""
 
     def output_stream(self) -> OutputStream:
-        def show(text: str) -> None:
-            self._renderer.render(lambda renderer: renderer.output(text))
-
-        stream = ShellOutput(show, self._prompt.redraw)
-        self._shell_outputs = [*(each for each in self._shell_outputs if not each.is_over), stream]
-        return stream
+        return self._shell_outputs.open()
 
     def _watch(self, name: str) -> None:
         others = self._session.team.names()
@@ -261,8 +250,7 @@ class Terminal(Repl):
                 with self._failures_shown(text):
                     self.serve(text)
             else:
-                self._unfinished.append(text)
-                self._typed.put((text, self._view.shown))
+                self._lines.add(text, self._view.shown)
                 if is_farewell(text):
                     threading.Thread(target=self._leave_soon, name="leaving", daemon=True).start()
 
@@ -275,7 +263,7 @@ class Terminal(Repl):
     @property
     def unfinished(self) -> list[str]:
         """The lines that were typed and not carried out."""
-        return [line for line in self._unfinished if not is_farewell(line)] + list(self._session.lead.queued)
+        return [*self._lines.unfinished, *self._session.lead.queued]
 
     def interrupt(self) -> bool:
         # A command that the user waits for comes before the lead.
@@ -340,8 +328,8 @@ class Terminal(Repl):
         lines = [part for line in self._page.growing for part in wrapped(line, width)] or [[]]
         if len(lines) > (rows := max(6, _screen_rows() - 8)):
             lines = [[("…", DIM)], *lines[1 - rows :]]
-        if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
-            lines = [*lines, [(shell_line, "")]]
+        if output := self._shell_outputs.line:
+            lines = [*lines, [(output, "")]]
         queued = () if self._view.is_watching else self._session.lead.queued
         return [visible(line) for line in [*lines, *queued_lines(queued, width)]]
 
@@ -370,17 +358,8 @@ class Terminal(Repl):
                 self._notifier.work_changed(self._status.board.is_busy)
 
     def _ask_about_plan(self, request_id: str) -> None:
-        requests = self._session.team.roster.requests
-
-        def still_open(id: str) -> bool:
-            return any(request.id == id for request in requests.all_open(kind=Kind.PLAN))
-
-        if still_open(request_id):
-            review = partial(self._session.team.protocols.review_plan, "user")
-            request = requests.get(request_id)
-            member = self._session.team.roster.find(request.teammate)
-            host = member.runs_on if member and member.host else ""
-            self._questions.add(PlanQuestion(request, still_open, review, host))
+        if question := plan_question(self._session.team, request_id):
+            self._questions.add(question)
 
     def _on_question(self) -> None:
         self._notifier.question_waits()

@@ -35,3 +35,27 @@ class ShellOutput:
         rest, self.line = self.line, ""
         if rest:
             self._show(rest)
+
+
+class ShellOutputs:
+    """The outputs of all commands that run now."""
+
+    def __init__(self, show: Callable[[str], None], redraw: Callable[[], None]) -> None:
+        self._show = show
+        self._redraw = redraw
+        self._outputs: list[ShellOutput] = []
+        """Replaced as a whole: the main thread reads it while others add to it."""
+
+    def open(self) -> ShellOutput:
+        output = ShellOutput(self._show, self._redraw)
+        self._outputs = [*(each for each in self._outputs if not each.is_over), output]
+        return output
+
+    @property
+    def line(self) -> str:
+        """The unfinished last line of the newest output that has one."""
+        return next((each.line for each in reversed(self._outputs) if each.line), "")
+
+    def finish(self) -> None:
+        for output in self._outputs:
+            output.finish()
