@@ -20,7 +20,7 @@ from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
 from teamcli.ui.render.style import Line, Piece, TerminalStyle
-from teamcli.ui.terminal import prompt
+from teamcli.ui.terminal import answer_guard
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import STORED_CHARACTERS, Pastes
 from teamcli.ui.terminal.prompt import LivePrompt
@@ -184,7 +184,7 @@ def test_half_typed_text_survives_several_questions_and_a_late_answer(keyboard: 
 def test_enter_for_a_question_that_just_disappeared_does_not_answer_the_next(
     keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    monkeypatch.setattr(answer_guard, "READING_SECONDS", 3600.0)
     first, second = keyboard.ask("alice"), keyboard.ask("bob")
     keyboard.is_asked(first)
     keyboard.type("y")
@@ -421,7 +421,7 @@ def test_an_unfinished_line_is_replaced_by_the_finished_one_in_the_same_frame(ke
 def test_an_answer_that_is_typed_twice_counts_once(
     keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch, keys: str
 ) -> None:
-    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    monkeypatch.setattr(answer_guard, "READING_SECONDS", 3600.0)
     first, second = keyboard.ask("lead"), keyboard.ask("bob")
     keyboard.is_asked(first)
     keyboard.type(keys)
@@ -435,7 +435,7 @@ def test_an_answer_that_is_typed_twice_counts_once(
 def test_an_answer_that_is_typed_twice_is_no_part_of_the_half_typed_line(
     keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    monkeypatch.setattr(answer_guard, "READING_SECONDS", 3600.0)
     keyboard.type("half typed")
     keyboard.shows("half typed")
     question = keyboard.ask("alice")

@@ -11,7 +11,8 @@ from typing import TextIO
 
 from teamcli.ui.render.event_renderer import PROMPT
 from teamcli.ui.render.style import Line, TerminalStyle
-from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS, PromptHost
+from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS
+from teamcli.ui.terminal.prompt_host import PromptHost
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 

@@ -5,13 +5,11 @@ It does not end between two lines: Enter hands the line over and the prompt stay
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching, vi_insert_mode, vi_mode
@@ -21,74 +19,16 @@ from prompt_toolkit.keys import Keys
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
-from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, Piece, TerminalStyle
+from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, TerminalStyle
+from teamcli.ui.terminal.answer_guard import TYPING_SECONDS, AnswerGuard
 from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
+from teamcli.ui.terminal.prompt_host import PromptHost
 from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView, fitted_keys
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 LEAVE_WITHIN_SECONDS = 2.0
-TYPING_SECONDS = 0.3
-"""A question takes over a half-typed line only after a pause this long."""
-READING_SECONDS = 0.5
-
-
-class PromptHost(Protocol):
-    """What the prompt acts on. All methods are called in the main thread and must not block."""
-
-    def enter(self, text: str) -> None:
-        """Take a complete line."""
-        ...
-
-    def interrupt(self) -> bool:
-        """End what runs in the foreground. Returns False if nothing does."""
-        ...
-
-    def take_back(self) -> str | None:
-        """Remove and return the newest queued line."""
-        ...
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether the screen shows another agent than the lead."""
-        ...
-
-    def label(self) -> Piece:
-        """Shown in front of the line: who gets it."""
-        ...
-
-    def turn(self, step: int) -> None:
-        """Show the next agent, or the previous one."""
-        ...
-
-    def return_to_lead(self, after_jobs: bool) -> None:
-        """Show the lead. With `after_jobs`, if a command of the user runs, end that instead."""
-        ...
-
-    def next_mode(self) -> None: ...
-
-    def expand(self) -> None: ...
-
-    def toggle_tasks(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-    def read(self, question: PromptQuestion) -> None:
-        """Show all of it in the user's pager, until the user leaves that. Called in a thread."""
-        ...
-
-    def answer(self, question: PromptQuestion, text: str) -> bool:
-        """Returns False if the text is not an answer."""
-        ...
-
-    def above(self) -> list[Line]:
-        """Unfinished output, shown right above the prompt."""
-        ...
-
-    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
-        """The status bar; the prompt has `taken` so many rows of the screen. `hint` replaces its own."""
-        ...
 
 
 class LivePrompt:
@@ -113,11 +53,7 @@ class LivePrompt:
         self._drafts: dict[str, Document] = {}
         """Lines that were being typed to agents that are not shown."""
         self._typed_at = -TYPING_SECONDS
-        self._ignores_enter_until = 0.0
-        """Enter was probably meant for a question that has just disappeared, so it must not answer the next one."""
-        self._last_answer, self._answered_at = "", -math.inf
-        self._restored = ""
-        """What was at the prompt right after the last answer."""
+        self._guard = AnswerGuard()
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self._drawn_message: StyleAndTextTuples | None = None
         self._message_rows = 1
@@ -181,11 +117,11 @@ class LivePrompt:
             return
         if self._question is not None:
             # A pause after an answer keeps one that was typed twice from answering the next question, too.
-            is_answered = time.monotonic() < self._answered_at + TYPING_SECONDS
+            is_answered = self._guard.has_just_answered
             self._end_question(None if is_answered else current)
             if not is_answered or current is None:
                 return
-        pause = max(self._typed_at if self.editor.buffer.text else 0.0, self._answered_at) + TYPING_SECONDS
+        pause = max(self._typed_at if self.editor.buffer.text else 0.0, self._guard.answered_at) + TYPING_SECONDS
         if (pause := pause - time.monotonic()) > 0 and self.editor.redraw_in(pause):
             return  # the user is typing
         self._half_typed = self.editor.buffer.document
@@ -194,27 +130,28 @@ class LivePrompt:
     def _begin_question(self, question: PromptQuestion | None) -> None:
         self._question = question
         self._view = QuestionView(question) if question else None
-        if question:  # from now on an answer is meant for this one
-            self._last_answer, self._answered_at = "", -math.inf
+        if question:
+            self._guard.question_begins()
         self.editor.clear()
 
     def _end_question(self, following: PromptQuestion | None) -> None:
         """The question was answered, or its agent was stopped."""
         if (typed := self.editor.buffer.text) and self._question is not None:
-            self._ignores_enter_until = time.monotonic() + READING_SECONDS
+            self._guard.question_disappears()
             # The text was meant for the question only if it looks like an answer. Otherwise it belongs to the line.
             if not self._question.fits(typed):
                 self._half_typed = Document(self._half_typed.text + typed)
         self._begin_question(following)
         if following is None:
             self.editor.replace(self._half_typed)
-            self._restored, self._half_typed = self._half_typed.text, Document()
+            self._guard.line_returns(self._half_typed.text)
+            self._half_typed = Document()
 
     def _answer(self, question: PromptQuestion, text: str) -> None:
         words = self.editor.unfold(text).strip()
         if set(words.lower()) == {"y"} and question.fits(words[0]):  # a doubled key
             words = words[0]
-        if not words or time.monotonic() < self._ignores_enter_until:
+        if not words or self._guard.ignores_enter:
             return
         # Commands work at a question, too: the user may want to look something up before answering.
         if words[0] in "/!@" or words in QUIT_WORDS:
@@ -228,21 +165,9 @@ class LivePrompt:
             if question.is_open:  # it asks for something else now
                 self._view = QuestionView(question)
             else:
-                self._last_answer, self._answered_at, self._restored = text, time.monotonic(), ""
+                self._guard.answered(text)
         else:
             self._enter_line(text)
-
-    def _repeats_answer(self) -> bool:
-        """Whether Enter belongs to an answer that was typed twice: it must not become a task, nor send a half-typed
-        line that has just come back."""
-        now, text = time.monotonic(), self.editor.buffer.text
-        if now > self._answered_at + READING_SECONDS:
-            return False
-        # If the answer came while the question disappeared, only its Enter is left.
-        if text != self._restored + self._last_answer and (text != self._restored or now > self._ignores_enter_until):
-            return False
-        self.editor.replace(Document(self._restored))
-        return True
 
     # Lines
 
@@ -364,8 +289,8 @@ class LivePrompt:
     def _on_enter(self) -> None:
         if self.editor.accept_completion():
             pass  # the next Enter sends the line
-        elif self._repeats_answer():
-            pass
+        elif self._guard.repeats_answer(self.editor.buffer.text):
+            self.editor.replace(Document(self._guard.restored))
         elif self._question is not None:
             self._answer(self._question, self.editor.buffer.text)
         elif not self.editor.complete_for_enter():
