@@ -6,41 +6,28 @@ file is always replaced as a whole.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from teamcli.errors import StateError, TaskError
-from teamcli.storage.files import as_state_error, cannot, make_private_dir, open_private, write_json
+from teamcli.storage.files import as_state_error, cannot, write_json
 from teamcli.tasks.board import Task, TaskStatus
 from teamcli.tasks.rules import USER
 from teamcli.tasks.storage import TaskStorage
 from teamcli.tasks.task_file import LARGEST_ID, Damaged, Signature, StoredTask, number_of, read_task, signature_of
+from teamcli.tasks.task_lock import Counters, TaskLock
 
-_LOCK = ".lock"
-_LOCK_BYTES = 64
 _TICK_NS = 50_000_000
 _UNFINISHED_NS = 200_000_000
 """A file that was changed this recently may not be complete: many editors write in place."""
 _UNFINISHED_SECONDS = 1.0
 """How long all unfinished files are waited for. A program may write to one without end."""
 T = TypeVar("T")
-
-
-class Counters(NamedTuple):
-    """What the lock file holds."""
-
-    last: int = 0
-    """The highest number ever used: files can be deleted, numbers are not used again."""
-    changes: int = 0
-    """How many changes were made, except claims."""
-    free_from: int = 0
-    """No task below this number was free after the last claim. Any other change starts over at 0."""
 
 
 class TaskFiles(TaskStorage):
@@ -53,8 +40,7 @@ class TaskFiles(TaskStorage):
         self._directory = directory
         super().__init__(warn)
         self._only_reads = only_reads
-        self._lock_fd = -1
-        self._counters = Counters()
+        self._lock = TaskLock(directory)
         self._stored: dict[int, StoredTask] = {}
         self._current_at = -1
         """The number of changes at the last refresh under the lock."""
@@ -97,13 +83,13 @@ class TaskFiles(TaskStorage):
 
     def free(self) -> Iterator[Task]:
         """Those that nobody has, by number, under the lock. Cheap if others have only claimed since the last call."""
-        for must_refresh in (self._current_at != self._counters.changes, True):
+        for must_refresh in (self._current_at != self._lock.counters.changes, True):
             if must_refresh:
                 self._refresh()
-                self._current_at = self._counters.changes
+                self._current_at = self._lock.counters.changes
             # What was taken when it was read still is: otherwise the number of changes would be another.
             ids = sorted(self._stored)
-            for id in ids if must_refresh else ids[bisect_left(ids, self._counters.free_from) :]:
+            for id in ids if must_refresh else ids[bisect_left(ids, self._lock.counters.free_from) :]:
                 known = self._stored.get(id)
                 if known and known.task.is_free and (task := self.get(id)) and task.is_free:
                     yield task
@@ -118,22 +104,22 @@ class TaskFiles(TaskStorage):
 
     def none_free_below(self, id: int) -> None:
         """Spare the next claim, of whichever process, to look at the tasks before this one. Under the lock."""
-        self._count(self._counters._replace(free_from=id))
+        self._lock.count(self._lock.counters._replace(free_from=id))
 
     def next_id(self) -> int:
         """A number that was never used, not even for a file that was set aside or deleted. Under the lock."""
         with as_state_error("read", self._directory):
             used = max((number_of(name)[0] for name in os.listdir(self._directory)), default=0)  # noqa: PTH208 - a path each is slow
-        id = max(used, self._counters.last) + 1
+        id = max(used, self._lock.counters.last) + 1
         if id > LARGEST_ID:
             raise TaskError(f"the board is full: there is a task {LARGEST_ID} in {self._directory}")
-        self._count(self._counters._replace(last=id))
+        self._lock.count(self._lock.counters._replace(last=id))
         return id
 
     def give_back(self, id: int) -> None:
         """The number was not used. If it is still the last one, the next task gets it. Under the lock."""
-        if self._counters.last == id:
-            self._count(Counters(id - 1, self._counters.changes))
+        if self._lock.counters.last == id:
+            self._lock.count(Counters(id - 1, self._lock.counters.changes))
 
     def write(self, task: Task) -> None:
         """Replace its file, under the lock.
@@ -143,8 +129,8 @@ class TaskFiles(TaskStorage):
         known, path = self._stored.get(task.id), self._path(task.id)
         stored = StoredTask(task, (0, 0, 0, 0), known.unknown if known else {})
         if task.status is not TaskStatus.IN_PROGRESS:
-            is_current, changes = self._current_at == self._counters.changes, self._counters.changes + 1
-            self._count(Counters(self._counters.last, changes))
+            is_current, changes = self._current_at == self._lock.counters.changes, self._lock.counters.changes + 1
+            self._lock.count(Counters(self._lock.counters.last, changes))
             self._current_at = changes if is_current else -1
         write_json(path, stored.to_json())
         with as_state_error("read", path):
@@ -184,11 +170,11 @@ class TaskFiles(TaskStorage):
         Raises: StateError
         """
         with self.held():
-            lost, last = dict(self._stored), self._counters.last
+            lost, last = dict(self._stored), self._lock.counters.last
             if self._directory.exists() or not lost:
                 return
             with self._locked():
-                self._count(Counters(max(last, *lost)))
+                self._lock.count(Counters(max(last, *lost)))
                 self._stored = lost
                 for stored in lost.values():
                     self.write(stored.task)
@@ -202,35 +188,8 @@ class TaskFiles(TaskStorage):
         """Raises: StateError"""
         with self.held():
             self._refuse_link()
-            self._lock_fd, self._counters = self._take_lock()
-            try:
+            with self._lock.held():
                 yield
-            finally:
-                os.close(self._lock_fd)
-                self._lock_fd = -1
-
-    def _take_lock(self) -> tuple[int, Counters]:
-        make_private_dir(self._directory)
-        path = self._directory / _LOCK
-        fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
-            with as_state_error("lock", path):
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                numbers = os.pread(fd, _LOCK_BYTES, 0).split()
-                is_deleted = not os.fstat(fd).st_nlink
-        except StateError:
-            os.close(fd)
-            raise
-        if is_deleted:  # while we waited for it: others would lock another file
-            os.close(fd)
-            return self._take_lock()
-        is_valid = len(numbers) == len(Counters._fields) and all(n.isdigit() and len(n) < 19 for n in numbers)
-        return fd, Counters(*map(int, numbers)) if is_valid else Counters()
-
-    def _count(self, counters: Counters) -> None:
-        with as_state_error("write", self._directory / _LOCK):
-            os.pwrite(self._lock_fd, "{} {} {}".format(*counters).ljust(_LOCK_BYTES - 1).encode() + b"\n", 0)
-        self._counters = counters
 
     def _path(self, id: int) -> Path:
         return self._directory / f"{id}.json"
@@ -278,35 +237,18 @@ class TaskFiles(TaskStorage):
 
     def _set_aside(self, ids: Sequence[int]) -> None:
         """Rename damaged files, so that each is reported once."""
-        if self._lock_fd < 0 and not self._only_reads:
+        if not self._lock.is_held and not self._only_reads:
             with self._locked():
                 self._set_aside(ids)
             return
         deadline = time.monotonic() + _UNFINISHED_SECONDS
         for id in ids:
             try:  # again, under the lock: another process may have replaced it
-                stored = self._read_finished(id, deadline)
+                stored = _read_finished(self._path(id), id, deadline)
             except Damaged as e:
                 self._rename(self._path(id), str(e))
             else:
                 self._stored.update({id: stored} if stored else {})
-
-    def _read_finished(self, id: int, deadline: float) -> StoredTask | None:
-        """Raises: Damaged"""
-        path = self._path(id)
-        while True:
-            try:
-                return read_task(path, id, (0, 0, 0, 0))
-            except Damaged:
-                if not self._may_be_unfinished(path) or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.01)
-
-    def _may_be_unfinished(self, path: Path) -> bool:
-        try:
-            return 0 <= time.time_ns() - path.lstat().st_mtime_ns < _UNFINISHED_NS
-        except OSError:  # it is gone
-            return False
 
     def _rename(self, path: Path, problem: str) -> None:
         if self._only_reads:
@@ -319,3 +261,24 @@ class TaskFiles(TaskStorage):
         with as_state_error("rename", path):
             path.rename(aside)
         self._to_report.append(f"{path} does not hold a task ({problem}); it is now {aside.name}")
+
+
+def _read_finished(path: Path, id: int, deadline: float) -> StoredTask | None:
+    """Read a task, and wait for an editor that is still writing it.
+
+    Raises: Damaged
+    """
+    while True:
+        try:
+            return read_task(path, id, (0, 0, 0, 0))
+        except Damaged:
+            if not _may_be_unfinished(path) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _may_be_unfinished(path: Path) -> bool:
+    try:
+        return 0 <= time.time_ns() - path.lstat().st_mtime_ns < _UNFINISHED_NS
+    except OSError:  # it is gone
+        return False
