@@ -61,6 +61,7 @@ from teamcli.session.session import (
     Session,
 )
 from teamcli.session.timeline import Timeline
+from teamcli.session.user_shell import UserShell
 from teamcli.session.watching import Watching
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
@@ -137,6 +138,8 @@ def _open_lead(
     folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
     custom_commands = CustomCommands(project.sources.among(folders, plugins), root)
     models = tuple(dict.fromkeys((*built_in_prices().prices, *settings.prices)))
+    shares_shell = settings.shell_output == "share"
+    shell = UserShell(Commands(assembly.users_host), runtime.jobs, root, conversation if shares_shell else None)
     return Session(
         workspace=runtime.choices.workspace,
         state=state.dir,
@@ -149,7 +152,7 @@ def _open_lead(
         budgets=runtime.budgets,
         events=runtime.events,
         watching=runtime.watching,
-        command_hosts=CommandHosts(runtime.host, Commands(assembly.users_host), runtime.jobs),
+        command_hosts=CommandHosts(runtime.host, shell, runtime.jobs),
         catalog=Catalog(
             custom_commands,
             factory.briefing.skills.found,
@@ -164,7 +167,7 @@ def _open_lead(
             settings.notify,
             settings.subagents.show_output,
             options.verbose,
-            settings.shell_output == "share",
+            shares_shell,
             settings.wrap,
         ),
         cancel=runtime.cancel,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -17,7 +16,6 @@ from teamcli.agent.events import LimitHit, Notice, PermissionDenied, Severity, T
 from teamcli.agent.hooks import check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
-from teamcli.agent.tool import Progress
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands
 from teamcli.config.instructions import add_instruction
@@ -26,15 +24,14 @@ from teamcli.config.settings import HookGroup
 from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, TeamcliError, UsageError
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.commands import Commands
-from teamcli.exec.job_list import OWN, JobList
-from teamcli.exec.running_command import describe_exit
+from teamcli.exec.job_list import JobList
 from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
 from teamcli.session.live_policy import LivePolicy
 from teamcli.session.ports import SubAgentSource, TeamHostPort
+from teamcli.session.user_shell import UserShell
 from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
@@ -55,9 +52,6 @@ if TYPE_CHECKING:
 EMBEDDED = "embedded"
 OWN_MODEL = "own"
 """The name of a model that the host program provides, unless it gives another."""
-SHELL_TIMEOUT_SECONDS = 600.0
-SHELL_PACE = 64_000
-"""In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 CONTINUE = "<note>Continue with what you were doing.</note>"
 
@@ -94,7 +88,7 @@ class CommandHosts(NamedTuple):
     """What runs commands."""
 
     agents: CommandHost
-    users: Commands
+    shell: UserShell
     """The user's own commands, which no sandbox confines."""
     jobs: JobList
 
@@ -251,38 +245,6 @@ class Session:
         for tool in ALL_TOOLS:
             tool.load()
 
-    def run_shell(self, command: str, cancel: CancelScope, progress: Progress) -> str:
-        """Run the user's own command (`!command`): shown as it runs, and without asking.
-
-        Raises: ToolError, Cancelled
-        """
-        with self.command_hosts.jobs.listed(USER, command, partial(cancel.cancel, "stopped by the user"), OWN) as job:
-
-            def show(text: str) -> None:
-                job.add(text)
-                progress(text)
-
-            try:
-                finished = self.command_hosts.users.run(
-                    command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
-                )
-            except Cancelled as e:
-                self._share(command, e.output, "[interrupted by the user]")
-                raise
-        ending = f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
-        if finished.ended.timed_out:
-            ending = f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
-        self._share(command, finished.output, ending)
-        return ending
-
-    def run_at_terminal(self, command: str, cancel: CancelScope) -> str:
-        """Run the user's own command that needs the whole terminal, such as an editor. The lead does not see it.
-
-        Raises: ToolError
-        """
-        exit_code = self.command_hosts.users.run_at_terminal(command, self.workspace.root, cancel)
-        return f"[{describe_exit(exit_code)}]" if exit_code else ""
-
     def is_resource(self, word: str) -> bool:
         """Whether a mention (`@word`) names a resource of an MCP server."""
         return self.mcp is not None and self.mcp.owns(word)
@@ -333,10 +295,6 @@ class Session:
             agent.llm.close()
             agent.conversation.close()
         self.resources.close()
-
-    def _share(self, command: str, output: str, ending: str) -> None:
-        if self.preferences.shares_shell:
-            self.conversation.add_shell(command, output, ending)
 
     def _finish_merge(self) -> None:
         """Complete or undo a merge that was cut off, before any agent works."""

@@ -103,7 +103,7 @@ class Repl(ABC):
 
         def run(scope: CancelScope) -> CommandResult:
             try:
-                ending = self._session.run_shell(command, scope, stream.add)
+                ending = self._session.command_hosts.shell.run(command, scope, stream.add)
             finally:
                 stream.finish()
             return "\n".join(filter(None, (ending, self.tip_about_sharing())))

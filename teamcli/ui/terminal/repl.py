@@ -216,7 +216,7 @@ class Terminal(Repl):
 
         def run(scope: CancelScope) -> str:
             page.write_now()  # the command itself comes before what it prints
-            return self._session.run_at_terminal(command, scope)
+            return self._session.command_hosts.shell.run_at_terminal(command, scope)
 
         self._renderer.flush()
         self.run_job(lambda scope: prompt.editor.hand_over(lambda: run(scope)))
