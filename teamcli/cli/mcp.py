@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from teamcli.app.choices import read_settings
 from teamcli.app.mcp import expanded, find_servers
@@ -52,7 +51,9 @@ def run_get(name: str) -> int:
         raise UsageError(f"there is no MCP server {name} (there are: {', '.join(servers.found) or 'none'})")
     found = servers.found[name]
     print(escape_controls(f"{name}: {_state(project, servers, name)}, from {found.source}"))
-    print(escape_controls(json.dumps(_entry_of(read_settings(project).mcpServers, name), indent=2, ensure_ascii=False)))
+    servers_in_files = read_settings(project).mcpServers
+    entry = next(each for written, each in servers_in_files.items() if written == name or server_name(written) == name)
+    print(escape_controls(json.dumps(entry, indent=2, ensure_ascii=False)))
     return ExitStatus.DONE
 
 
@@ -121,10 +122,6 @@ def _problem(project: Project, servers: Servers, name: str) -> str:
     except ConfigError as e:
         return str(e)
     return ""
-
-
-def _entry_of(servers: Mapping[str, Any], name: str) -> Any:
-    return next(entry for written, entry in servers.items() if written == name or server_name(written) == name)
 
 
 def _entry(given: argparse.Namespace, command: Sequence[str]) -> Json:

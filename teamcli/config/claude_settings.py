@@ -55,7 +55,7 @@ def read_claude_settings(directory: Path, config_dir: Path, repository: Path | N
     user_file = config_dir / "settings.json"
     user = reader.read(user_file, USER, config_dir)
     project: dict[str, Json] = {}
-    if not _is_same(directory / PROJECT, user_file):
+    if os.path.realpath(directory / PROJECT) != os.path.realpath(user_file):  # the same if this is the user's home
         project = _read_project(reader, directory, repository)
     rules = frozenset(rule for raw in (user, *project.values()) for rule in _rules_in(raw))
     return ClaudeSettings(
@@ -105,11 +105,6 @@ def read_given_settings(text: str, unused: Unused) -> Json:
     if reader.problems:
         raise ConfigError(reader.problems[0])
     return translated
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether the project is the user's home."""
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _rules_in(raw: Json) -> Iterator[str]:

@@ -67,13 +67,11 @@ class InstructionsBelow:
 
     def new_for(self, file: Path) -> str:
         """What the agent has not read yet and concerns this file, in frames; empty if there is nothing."""
+        below = [each for each in reversed(file.parents) if each.is_relative_to(self._workspace)]
         with self._lock:
-            new = [each for each in reversed(file.parents) if self._is_new(each)]
+            new = [each for each in below if each not in self._known]
             self._known |= set(new)
         return "\n".join(tagged("note", text) for each in new for text in self._texts(each, file))
-
-    def _is_new(self, directory: Path) -> bool:
-        return directory not in self._known and directory.is_relative_to(self._workspace)
 
     def _texts(self, directory: Path, file: Path) -> Iterator[str]:
         shown = f"{directory.relative_to(self._workspace).as_posix()}/"

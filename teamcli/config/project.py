@@ -74,8 +74,11 @@ class Project:
         self.trusted = trusted
         self._files = find_files(directory)
         repository = next(iter(parents_in_repository(directory)[-1:]), None)
-        claude = read_claude_settings(directory, self._claude_dir, repository)
-        own, problems = read_users_servers(self._claude_json, directory) if sources.user else ({}, ())
+        config_dir = self._variables.get(CONFIG_DIR)
+        claude = read_claude_settings(directory, Path(config_dir or home.parent / FOLDER), repository)
+        # Usually this file is next to the directory of Claude Code, and in it only if the variable names one.
+        claude_json = (Path(config_dir) if config_dir else home.parent) / CLAUDE_JSON
+        own, problems = read_users_servers(claude_json, directory) if sources.user else ({}, ())
         users = {**claude.user, **({"mcpServers": own} if own else {})} if sources.user else {}
         self.claude = claude._replace(user=users, problems=(*claude.problems, *problems))
         """What applies to Claude Code here."""
@@ -97,15 +100,6 @@ class Project:
         self._plugins: Plugins | None = None
         self._given_plugins: tuple[Path, ...] = ()
         self._brought_state = brought_state(directory) if self.team.has_state else ""
-
-    @property
-    def _claude_json(self) -> Path:
-        given = self._variables.get(CONFIG_DIR)
-        return (Path(given) if given else self.home.parent) / CLAUDE_JSON
-
-    @property
-    def _claude_dir(self) -> Path:
-        return Path(self._variables.get(CONFIG_DIR) or self.home.parent / FOLDER)
 
     @cached_property
     def environment(self) -> Environment:

@@ -173,16 +173,12 @@ def to_toml(file: TeamFile) -> str:
 
 def _toml(value: Any) -> str:
     if isinstance(value, str):
-        escaped = [_escaped(line) for line in value.split("\n")]
+        # The escapes of JSON are among those of TOML, which wants one more.
+        escaped = [json.dumps(line, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f") for line in value.split("\n")]
         return f'"{escaped[0]}"' if len(escaped) == 1 else '"""\n{}"""'.format("\n".join(escaped))
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)
-
-
-def _escaped(line: str) -> str:
-    # The escapes of JSON are among those of TOML, which wants one more.
-    return json.dumps(line, ensure_ascii=False)[1:-1].replace("\x7f", "\\u007f")
 
 
 def save_team_file(path: Path, agreement: Agreement, file: TeamFile, replaces: bool) -> str:

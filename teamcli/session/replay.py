@@ -107,7 +107,7 @@ def _last_rows(lines: Iterable[bytes], count: int) -> list[Json]:
             rows.append(row)
             steps += _steps_in(row)
         # The results of calls need the answer that made them.
-        if steps >= count and not (rows and _has_results(rows[-1])):
+        if steps >= count and not (rows and any(block["type"] == "tool_result" for block in _content(rows[-1]))):
             break
     return rows[::-1]
 
@@ -121,10 +121,6 @@ def _content(row: Json) -> list[Block]:
 
 def _steps_in(row: Json) -> int:
     return sum(block["type"] in ("text", "tool_result") for block in _content(row))
-
-
-def _has_results(row: Json) -> bool:
-    return any(block["type"] == "tool_result" for block in _content(row))
 
 
 def _first_of_last(steps: list[RecordedStep], count: int) -> int:

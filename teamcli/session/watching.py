@@ -153,7 +153,8 @@ class _UnderWay:
                 self.end = event.end or self.end
                 self._items.clear()
             case events.RetryScheduled():  # the part of the answer that has arrived is void
-                self._items = deque((item for item in self._items if _is_kept(item)), MOST_EVENTS)
+                kept = (item for item in self._items if not isinstance(item, _Streamed | events.RetryScheduled))
+                self._items = deque(kept, MOST_EVENTS)
                 self._items.append(event)
             case events.PermissionGiven():
                 self._forget_question(event.call_id)
@@ -180,10 +181,6 @@ class _UnderWay:
         if not isinstance(last, _Streamed) or type(last.first) is not type(event):
             self._items.append(last := _Streamed(event, MOST_STREAMED))
         last.add(event.text)
-
-
-def _is_kept(item: Event | _Streamed) -> bool:
-    return not isinstance(item, _Streamed | events.RetryScheduled)
 
 
 class _Streamed:

@@ -48,7 +48,9 @@ class Workspace(NamedTuple):
         if "\0" in path:
             raise ToolError("path: contains a NUL character")
         try:
-            resolved = (self.cwd / _expanded(native_spelling(path))).resolve()
+            native = Path(native_spelling(path))
+            is_in_home = native.parts[:1] == ("~",)  # a file may be called `~x`, so `~user` is not looked up
+            resolved = (self.cwd / (native.expanduser() if is_in_home else native)).resolve()
         except (OSError, RuntimeError, UnicodeError) as e:
             raise ToolError(f"path: cannot resolve {path!r}: {e}") from e
         if not self.contains(resolved):
@@ -148,11 +150,6 @@ def native_spelling(name: str) -> str:
     Raises: UnicodeEncodeError
     """
     return os.fsdecode(name.encode("utf-8"))
-
-
-def _expanded(path: str) -> Path:
-    is_in_home = Path(path).parts[:1] == ("~",)  # a file may be called `~x`, so `~user` is not looked up
-    return Path(path).expanduser() if is_in_home else Path(path)
 
 
 def _is_in(directory: Path, resolved: Path, but: str = "") -> bool:

@@ -88,7 +88,8 @@ def read_address(clone: UsersGit) -> RemoteAddress:
     Raises: GitError, with the reason why there is none
     """
     found: dict[str, tuple[list[str], list[str]]] = {}
-    rewritten = tuple(value for key, value in clone.users_settings() if _is_rewriting(key))
+    settings = clone.users_settings()
+    rewritten = tuple(value for key, value in settings if key.startswith("url.") and key.endswith("insteadof"))
     for text in os.fsdecode(clone.run(*_URLS, check=False)).split("\0"):
         key, url = _entry(text)
         name, _, kind = key.removeprefix("remote.").rpartition(".")
@@ -194,7 +195,3 @@ def _read_description(place: Path) -> bytes:
 def _entry(text: str) -> tuple[str, str]:
     key, newline, value = text.partition("\n")
     return key, value if newline else "true"
-
-
-def _is_rewriting(key: str) -> bool:
-    return key.startswith("url.") and key.endswith("insteadof")

@@ -91,7 +91,8 @@ class SharedRemote:
         for name, commit in tips.items():
             if not self._private.commit(commit):  # it has moved since
                 tips[name] = commit = self._private.commit(_fetched(name))
-            self._bring(commit, cancel)
+            if commit and not self._main.commit(commit):
+                carry(commit, self._private, self._main, self._known_to_both(), cancel)
         return tips.get(branch, "")
 
     def _fetch(self, branches: list[str], cancel: CancelScope | None) -> None:
@@ -131,10 +132,6 @@ class SharedRemote:
                 self._carry(head, _BEGUN, cancel)
             except GitError:  # a partial clone does not have everything itself
                 self._travel(*_FETCH, REMOTE, f"+HEAD:{_BEGUN}", cancel=cancel)
-
-    def _bring(self, commit: str, cancel: CancelScope | None) -> None:
-        if commit and not self._main.commit(commit):
-            carry(commit, self._private, self._main, self._known_to_both(), cancel)
 
     def _carry(self, commit: str, ref: str, cancel: CancelScope | None) -> None:
         """From the clone into the private repository."""

@@ -221,8 +221,8 @@ def _text_of(message: Json) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
-    return "\n".join(_words_of(block) for block in blocks if isinstance(block, dict))
-
-
-def _words_of(block: Json) -> str:
-    return str(block["text"]) if "text" in block else f"[a block of type {block.get('type')} was left out here]"
+    return "\n".join(
+        str(block["text"]) if "text" in block else f"[a block of type {block.get('type')} was left out here]"
+        for block in blocks
+        if isinstance(block, dict)
+    )

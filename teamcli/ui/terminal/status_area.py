@@ -41,11 +41,10 @@ def agent_lines(states: Sequence[AgentState], width: int, rows: int, moment: Mom
     shown = groups if len(groups) < rows else _most_important(groups, rows - 2, moment)
     left_out = [state.name for group in groups if group not in shown for state in group]
     names = min(_NAME_WIDTH, max(width_of(_marked(group[0], moment)) for group in shown))
-    return [
-        one_line_of([lead, *idle], width, moment),
-        *(_row(group, names, width, moment) for group in shown),
-        *([_more(left_out, width)] if left_out else []),
-    ]
+    lines = [one_line_of([lead, *idle], width, moment), *(_row(group, names, width, moment) for group in shown)]
+    if left_out:
+        lines.append([(shorten(f"+{len(left_out)} more: {', '.join(left_out)}", width), DIM)])
+    return lines
 
 
 def one_line_of(states: Sequence[AgentState], width: int, moment: Moment) -> Line:
@@ -97,10 +96,6 @@ def _row(group: Sequence[AgentState], names: int, width: int, moment: Moment) ->
     if asks and state.is_elsewhere:  # that it works is not news then, but where
         description = description.removeprefix(f"{state.status} ")
     return clipped([*pieces, (f" {description}{tokens}", DIM)], width)
-
-
-def _more(names: Sequence[str], width: int) -> Line:
-    return [(shorten(f"+{len(names)} more: {', '.join(names)}", width), DIM)]
 
 
 def _agent_pieces(state: AgentState, room: int, moment: Moment) -> Line:
