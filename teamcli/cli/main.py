@@ -323,7 +323,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     if given["continue_last"] and given["resume"] is not None:
         raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
     given["prompt"] = " ".join([*given["prompt"], *argv[end + 1 :]]).strip()
-    given["output_format"] = given["output_format"] or "text"
+    given["output_format"] = given["output_format"] or "text"  # not before: without -p, giving it is an error
     for several in ("allowed_tools", "disallowed_tools", "add_dirs", "plugin_dirs", "mcp_config"):
         given[several] = tuple(given[several])
     return Options(**given)

@@ -76,6 +76,7 @@ def run_add(given: argparse.Namespace, command: Sequence[str]) -> int:
     servers[name] = entry
     _write(path, raw)
     if scope != "user":
+        # The user has just written it, so the next start must not ask about it.
         project.claim().agreement.setting_written(path, ("mcpServers", name), entry)
     print(f"Added {name} to {path}.")
     return ExitStatus.DONE

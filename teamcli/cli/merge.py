@@ -37,12 +37,13 @@ def merge(name: str, message: str) -> int:
         def run() -> str:
             return merging.merge(USER, name.removeprefix("@"), message, cancel, _show)
 
+        # In a thread: a signal is raised here, and must not cut the merge off in the middle of a step.
         working = in_thread(run, "merge")
         try:
             merged = working.result()
         except SignalReceived as e:
             cancel.cancel(f"stopped by {e.signal_name}")
-            working.exception()
+            working.exception()  # waits until the merge is undone, or done after all
             return e.exit_code
         except MergeRefused as e:
             print(f"teamcli: {escape_controls(str(e))}", file=sys.stderr)

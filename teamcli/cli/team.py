@@ -107,7 +107,7 @@ def show_log(snapshot: TeamSnapshot, follow: bool, agent: str, last: int | None,
                 snapshot.check_agent(agent, may_come=follow)
             while follow:
                 _pause()
-                snapshot.timeline()
+                snapshot.timeline()  # of a team in a database, this brings what is new into the file
                 printer.print(filter(printer.wants, events.read()))
         except SignalReceived as e:
             return e.exit_code

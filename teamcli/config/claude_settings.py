@@ -213,6 +213,7 @@ class _SettingsReader:
             ):
                 self._drop(shown, f"env.{name}", "it should be a text")
             else:
+                # `true`, as JSON writes it: Python would say `True`.
                 variables[name] = str(each).lower() if isinstance(each, bool) else str(each)
         return {"env": variables}
 
@@ -260,7 +261,7 @@ def _with_anchor(rule: str, anchor: Path) -> str:
 
 def _is_expression(matcher: str) -> bool:
     try:
-        re.compile("" if matcher == "*" else matcher)
+        re.compile("" if matcher == "*" else matcher)  # `*` means all there, and is no expression by itself
     except (re.error, OverflowError, RecursionError):
         return False
     return True

@@ -192,7 +192,7 @@ class Project:
         def change(trusted: Trusted) -> Trusted:
             for file in self._files:
                 trusted = trusted.agreeing_to_file(file.name, file.digest) if file.digest else trusted
-            if self._brought_state:
+            if self._brought_state:  # with its digest: mail that a later pull brings is asked about again
                 trusted = trusted.agreeing_to_file(_STATE, self._brought_state)
             return trusted._replace(
                 config=True,
@@ -249,7 +249,7 @@ class Project:
         project = copy(self)  # not read again: what the user was asked about is what is used
         project.trusted = trusted
         project._plugins = None
-        for derived in ("environment", "pending", "agreement"):
+        for derived in ("environment", "pending", "agreement"):  # cached, and they depend on the trust
             project.__dict__.pop(derived, None)
         return project
 

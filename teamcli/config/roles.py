@@ -121,6 +121,7 @@ class _RoleReader:
         in_folder: dict[str, Role] = {}
         for path in _role_files(folder, self.roles.problems):
             try:
+                # Only what needs the user's agreement was read at the start, to find out what has changed.
                 known = self._known(path) if folder.covers else None
                 role = read_role(path, folder, self._unused, known)
                 # The same role twice, such as a file and a link to it, is not a mistake.

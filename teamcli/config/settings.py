@@ -221,6 +221,7 @@ class Settings(NamedTuple):
     """Wait for the disk at each step, so that not even a power cut loses anything."""
 
 
+# The upper bounds refuse `Infinity`, which Python reads in JSON.
 _DOLLARS = number("from 0 up", lambda number: 0 <= number < 1e12)
 _SECONDS = number("of seconds above 0", lambda number: 0 < number < 1e9)
 _COUNT = whole_number(1)
@@ -317,6 +318,7 @@ def load_settings(
     merged = _merge(below or {}, read_settings_file(user, may_be_link=True))
     for raw in projects:
         merged = _merge(merged, raw)
+    # Checked by itself, as each file was: the error says whose mistake it is. What valid parts add up to is valid.
     try:
         _check(dict(given), "")
     except ValueError as e:

@@ -124,6 +124,7 @@ class TrustStore:
         path = self._folder(directory) / AGREED
         _refuse_open_to_others(path)
         agreed = read_json(path) or {}
+        # With another token it is about an earlier directory at this path.
         return Trusted.from_dict({**raw, **agreed} if agreed.get("token") == raw["token"] else raw)
 
     def content_of(self, directory: Path, name: str, digest: str) -> bytes | None:
@@ -132,6 +133,7 @@ class TrustStore:
             content = read_regular(self._folder(directory) / digest, LARGEST_KEPT)
         except (OSError, ValueError):
             return None
+        # It is not written in one step, so a crash may have cut it.
         return content if content_digest(name, content) == digest else None
 
     def change(
@@ -143,7 +145,7 @@ class TrustStore:
         Raises: StateError
         """
         with self._locked():
-            before = self.of(directory, team)
+            before = self.of(directory, team)  # under the lock: another process may have changed it
             trusted = change(before)
             if not trusted.token:  # the token ties the entry to this copy of the directory
                 trusted = trusted._replace(token=secrets.token_hex(16))

@@ -135,25 +135,26 @@ class RunningCommand:
             poll.register(pipe.descriptor, select.POLLIN)
         timed_out = False
         while True:
+            # Once stopped, it has no further time limit: the supervisor answers, or `_give_up` shuts the socket.
             wake_at = min(math.inf if timed_out else deadline, watched.due_at)
             patience = None if wake_at == math.inf else max(0.0, wake_at - time.monotonic()) * 1000
             ready = [descriptor for descriptor, _ in poll.poll(patience)]
             for pipe in pipes:
                 if pipe.descriptor in ready and not pipe.read(_CHUNK):
-                    poll.unregister(pipe.descriptor)
+                    poll.unregister(pipe.descriptor)  # at its end, poll would report it again and again
             if self._sock.fileno() in ready:
                 frame = wire.receive_frame(self._sock)
                 _finish_all(pipes)
                 if frame is None or frame[0][0] != wire.EXITED:
                     break
-                deadline = math.inf
+                deadline = math.inf  # what lingers has no time limit
                 on_exit(int(frame[0][1]))
             if not timed_out and time.monotonic() >= deadline:
                 timed_out = True
                 self.stop()
             watched.flush_if_due()
         watched.flush()
-        if frame is None and self._is_given_up:
+        if frame is None and self._is_given_up:  # we have shut the socket, and the host ends the command
             return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
 

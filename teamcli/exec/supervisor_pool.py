@@ -31,7 +31,7 @@ class SupervisorPool:
 
         Raises: ToolError, OSError
         """
-        if self.process is not None and self.process.is_outdated:
+        if self.process is not None and self.process.is_outdated:  # before each command: files appear at any time
             self.retire()
         supervisor = self._idle.pop() if self._idle else self._fork()
         self._busy.add(supervisor)

@@ -179,10 +179,10 @@ class Checkouts:
             raise ToolError(f"{self.directory} is a symbolic link; remove it")
         make_private_dir(self.directory)
         start = notes.tip or notes.base
-        notes._replace(is_ready=False).write(checkout)
+        notes._replace(is_ready=False).write(checkout)  # first: after a kill, they say what to undo
         try:
             write_repository(checkout, main, start)
-            self.hosts.of(checkout.member).renew()
+            self.hosts.of(checkout.member).renew()  # its sandbox may be that of a directory that was deleted
             self.git(checkout.member).run("reset", "--hard", "--quiet", seconds=600)
             copy_included(checkout, main.git, self.hosts.of(checkout.member), cancel)
             if self._setup:
@@ -282,7 +282,7 @@ class Checkouts:
             return ""
         try:
             if checkout.exists:
-                self.bring(member)
+                self.bring(member)  # an interrupted piece of work may have committed
             kept_by = "merged"
             if (why := self._why_keep(checkout, self.main.commit("HEAD"))) and pushed:
                 kept_by, why = "pushed", self._why_keep(checkout, pushed)

@@ -11,6 +11,7 @@ from teamcli.errors import GitError
 from teamcli.worktrees.git import Git
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# A thin pack refers to objects that the other side has, and `index-pack --fix-thin` adds them there.
 _PACK = ("pack-objects", "--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset")
 CARRY_SECONDS = 600.0
 

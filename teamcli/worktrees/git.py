@@ -41,7 +41,7 @@ _VARIABLES = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
-    "LC_ALL": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",  # some errors are recognized by their English words
 }
 # They would lead git to another repository, if teamcli is started by a hook, say.
 _UNSET = (
@@ -54,6 +54,7 @@ _FILTERS = ("config", "--includes", "--null", "--name-only", "--get-regexp", r"^
 
 def options_for(config: Mapping[str, str]) -> tuple[str, ...]:
     """What comes before the name of a command: git uses this configuration, whatever its files say."""
+    # Without this, a look such as `git status` locks the index to refresh it, and the user's own git would fail.
     return ("--no-optional-locks", *(word for item in config.items() for word in ("-c", "=".join(item))))
 
 

@@ -111,7 +111,7 @@ class MainCheckout:
                 self._refuse_filters(step, changes, env)
                 self._move_branch(step)
             except BaseException:
-                if self._git.commit(step.branch) != step.new:
+                if self._git.commit(step.branch) != step.new:  # otherwise the journal stays, and `recover` continues
                     self._unlock(step)
                 raise
             return self._finish(step, look, env)
@@ -173,6 +173,7 @@ class MainCheckout:
         self._put("lock", step.lock_text)
         for tries_left in reversed(range(LOCK_TRIES)):
             try:
+                # A rename would replace the lock of another git. A link fails if there is one.
                 move(self._work / "lock", lock, self._git_dir, how=os.link)
                 return
             except FileExistsError as e:
@@ -283,7 +284,7 @@ class MainCheckout:
             where = self._git.commit(step.branch)
             if where == step.old:
                 raise
-            if where != step.new:
+            if where != step.new:  # otherwise git was ended only after it had moved the branch
                 raise TargetMoved from e
 
     def _finish(self, step: MergeStep, look: _Look, env: Mapping[str, str]) -> dict[str, str]:

@@ -93,6 +93,7 @@ def write_repository(checkout: Checkout, main: Main, start: str) -> None:
 
 
 def _config(checkout: Checkout, main: Main) -> str:
+    # No mail can ever be sent to a name below `.invalid`.
     identity = {"user.name": checkout.member, "user.email": f"{checkout.member}@teamcli.invalid"}
     found = main.git.text("config", "--null", "--get-regexp", _KEPT, check=False).split("\0")
     kept = {key: value for key, _, value in (entry.partition("\n") for entry in found) if key}
@@ -103,7 +104,7 @@ def _config(checkout: Checkout, main: Main) -> str:
         "core.logallrefupdates": "true",
         **({} if version == "0" else {"extensions.objectformat": main.format}),
         **identity,
-        **kept,
+        **kept,  # with the user's own name, if there is one: members commit as the user
         "remote.origin.url": str(main.git.directory),
         "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*",
     }
@@ -118,6 +119,7 @@ def copy_included(checkout: Checkout, main: Git, host: CommandHost, cancel: Canc
     if not (main.directory / INCLUDE_FILE).is_file():
         return
     named = main.run("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}")
+    # What git does not ignore would count as uncommitted work of the member.
     ignored = main.run("check-ignore", "-z", "--stdin", input=named, check=False)
     names = list(_included(ignored.split(b"\0"), main.directory))
     if names:

@@ -162,9 +162,9 @@ class Merger:
             raise MergeRefused(f"{checkout.branch} does not contain {target}: look at {checkout.shown}")
         changes = changes_between(main, old, new)
         self._refuse_unmergeable(checkout, changes)
-        self._main.check(changes)
+        self._main.check(changes)  # before the gate, which may take half an hour; `advance` looks again
         self._run_gate(checkout, target, cancel, progress)
-        if busy := why_busy():
+        if busy := why_busy():  # again: someone may have given it work during the gate
             raise MergeRefused(busy)
         cancel.check()
         kept = self._main.advance(MergeStep(checkout.member, branch, old, new), changes, cancel)
@@ -180,6 +180,7 @@ class Merger:
     def _refuse_unmergeable(self, checkout: Checkout, changes: Sequence[TreeChange]) -> None:
         root, paths = self._checkouts.main.directory, [change.path for change in changes]
         yourself = f"look at it, and merge it yourself: git merge {checkout.branch}"
+        # Without regard to case: `.TEAM` may be the same directory.
         obeyed = [each for each in paths if each.split("/")[0].casefold() in _OBEYED or root / each in self._hook_files]
         if obeyed:
             what = "which decides what agents may do or what runs on its own"
@@ -215,6 +216,7 @@ class Merger:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     progress("Waiting for another merge.\n")
+                    # Nothing interrupts a thread in flock, so a cancelled merge leaves it behind.
                     run_abandonable(lambda: fcntl.flock(fd, fcntl.LOCK_EX), cancel, "merge lock")
             yield
         finally:

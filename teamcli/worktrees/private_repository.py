@@ -42,9 +42,11 @@ class UsersGit(Git):
         super().__init__(host, directory)
         # Git looks there for ssh and for what knows the user's passwords.
         path = {"PATH": host.programs.search_path}
+        # Nobody is there to type a password: an empty one fails at once, and a question would wait forever.
         protocols = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_ASKPASS": "true"}
         place = {"GIT_DIR": str(directory)} if is_private else {}
         self._variables = {**self._variables, **path, **protocols, **place}
+        # A `gc` in the background would be ended with the command that has started it.
         self._options = options_for({**NO_PROGRAMS, "push.gpgSign": "false", "gc.autoDetach": "false"})
 
     def users_settings(self) -> list[tuple[str, str]]:
@@ -148,7 +150,7 @@ def open_private_repository(host: CommandHost, clone: UsersGit, place: Path, add
         shutil.rmtree(place, ignore_errors=True)
         for directory in (place.parent, place, *(place / name for name in ("objects/info", "objects/pack", "refs"))):
             make_private_dir(directory)
-        write_atomic(place / "HEAD", b"ref: refs/heads/none\n")
+        write_atomic(place / "HEAD", b"ref: refs/heads/none\n")  # without one, git sees no repository here
     with as_state_error("remove", place):
         for lock in place.rglob("*.lock"):  # of a git that was killed
             lock.unlink(missing_ok=True)
@@ -164,7 +166,7 @@ def open_private_repository(host: CommandHost, clone: UsersGit, place: Path, add
     known = {key for key, _ in here}
     usual = {key: value for key, value in usual.items() if key not in known}
     write_config(place, [*core, *usual.items(), *more, *address.settings()])
-    write_atomic(place / "description", description)
+    write_atomic(place / "description", description)  # last: without it, the next start begins anew
     return private
 
 

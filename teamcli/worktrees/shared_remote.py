@@ -141,6 +141,7 @@ class SharedRemote:
         self._private.run("update-ref", ref, commit)
 
     def _known_to_both(self) -> list[str]:
+        # Git fails if it is to leave out a commit that it does not have.
         tips = self._private.text("for-each-ref", "--format=%(objectname)").splitlines()
         return known_to_both([*tips, self._main.commit("HEAD")], self._private, self._main)
 
@@ -197,6 +198,7 @@ class SharedRemote:
             self._private.run("update-ref", "-d", ref, check=False)
 
     def _delete(self, branch: str, tip: str) -> None:
+        # Only if it is still at this commit: another host may have pushed since.
         self._send(branch, f"--force-with-lease=refs/heads/{branch}:{tip}", REMOTE, f":refs/heads/{branch}")
 
     def _push(self, branch: str, commit: str, options: tuple[str, ...], cancel: CancelScope | None) -> None:
@@ -213,6 +215,7 @@ class SharedRemote:
             except GitError as e:
                 printed.seek(0)
                 refused = _refusal(printed.read().decode("utf-8", "replace"), e.errors)
+                # Git's words for a lease that does not hold, and the remote's if another push was quicker.
                 if "stale info" in refused or "already exists" in refused:
                     raise BranchTaken(f"'{self.name}' has another branch {branch}") from e
                 raise GitError(

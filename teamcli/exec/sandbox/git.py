@@ -113,6 +113,7 @@ class Repositories:
         state: tuple[int, ...] = ()
         with contextlib.suppress(OSError):
             found = (directory / "index").stat()
+            # A command can keep inode, size and mtime, but it cannot set the ctime.
             state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known = self._indexes.get(directory)
         if known is None or known.state != state:
@@ -190,7 +191,7 @@ class Repositories:
         directory: Path | None = entry
         if is_file(entry) and is_in_any(entry, self._writable):
             self._files[entry] = None
-            directory = named_directory(entry)
+            directory = named_directory(entry)  # outside the workspace, maybe: `_add_directory` decides
         if directory is not None and is_directory(directory):
             self._checkouts[directory] = checkout
             self._add_directory(directory, kind)
@@ -228,7 +229,7 @@ class Repositories:
         has_config_of_checkouts = any("worktreeconfig" in text_of(path / "config").lower() for path in directories)
         for path in directories:
             yield path / "commondir"
-            if has_config_of_checkouts:
+            if has_config_of_checkouts:  # git reads that file only with this extension
                 yield path / "config.worktree"
         for root in self._roots:  # if `.git` is invalid, git takes the directory itself for a repository
             if exists(root / _GIT):

@@ -153,6 +153,7 @@ class SandboxPlan(NamedTuple):
                 rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), fields[4]
             )  # the kernel escapes it
             can_write[Path(os.fsdecode(point))] = b"rw" in fields[5].split(b",")
+        # A path that is missing among the mounts is as open as what is around it.
         if any(can_write.get(path, True) for path in self.read_only):
             return True
         arguments = {"--bind": 2, "--bind-try": 2, "--tmpfs": 1}
@@ -191,7 +192,7 @@ def make_plan(
     """
     writable = settings.all_writable()
     caches, variables = _caches(settings, private, environment)
-    hidden = {Path(place) for place in caches[2::3]}
+    hidden = {Path(place) for place in caches[2::3]}  # commands see ours there, so what is below needs no guard
     opened = [path for path in guards.open if not is_in_any(path, hidden)]
     guarded = _guarded(settings, guards, writable, hidden)
     tops = [path for path in writable if path != _ROOT]
@@ -208,6 +209,7 @@ def make_plan(
         *_each("--ro-bind", kernel, twice=True),
         *_hidden_sockets(settings.has_network, environment),
         *_temp(settings.home, private, environment, writable, named),
+        # What is closed but contains the workspace: it is emptied first, and the workspace appears in it below.
         *_each("--tmpfs", (path for path in closed if is_above_any(path, writable))),
         *_each("--ro-bind", main, twice=True),
         *_each("--bind-try", tops, twice=True),
@@ -219,6 +221,7 @@ def make_plan(
         *(option for path in closed if not is_above_any(path, writable) for option in _close(path, private)),
     ]
     mounted = dict.fromkeys((*writable, *opened, *guarded, *memories, *main))
+    # Also what is missing: a plan cannot cover it, so it is outdated once that appears.
     closed_if_there = (*(settings.home / name for name in CLOSED_IN_HOME), *settings.paths(settings.closed))
     guarded_if_there = (*(root / TEAM_DIR for root in settings.obeyed), *settings.hook_files)
     watched = dict.fromkeys((*mounted, *closed_if_there, *guarded_if_there))
@@ -247,7 +250,7 @@ def _namespaces(has_network: bool) -> list[str]:
     options = ["--die-with-parent", "--unshare-pid", "--unshare-ipc"]
     if not has_network:
         options.append("--unshare-net")
-    if os.geteuid() == 0:
+    if os.geteuid() == 0:  # bwrap leaves root all capabilities otherwise
         options += ["--cap-drop", "ALL"]
         options += [option for name in KEPT_CAPABILITIES for option in ("--cap-add", f"CAP_{name}")]
     return options
@@ -317,11 +320,12 @@ def _guarded(settings: SandboxSettings, guards: Guards, writable: list[Path], hi
         target = real_path(path) if is_link(path) else path
         if is_directory(target) and is_below_any(target, writable) and not is_in_any(target, _SPECIAL):
             guarded.append(target)
-    if _ROOT in writable:
+    if _ROOT in writable:  # otherwise they are read-only with everything else
         guarded += [path for path in SYSTEM_DIRECTORIES if is_directory(path) and not is_link(path)]
     guarded += [path for path in settings.hook_files if exists(path) and is_below_any(path, writable)]
     startup_files = [real_path(settings.home / name) for name in STARTUP_FILES]
     guarded += [path for path in startup_files if exists(path) and is_in_any(path, writable)]
+    # What the user has named exactly stays open, whatever it is.
     opened_by_user = settings.paths(settings.writable)
     return sorted({path for path in guarded if path not in opened_by_user and not is_in_any(path, hidden)})
 
@@ -343,6 +347,7 @@ def _closed(settings: SandboxSettings, environment: Mapping[str, str]) -> list[P
     places += [home / name for home in homes for name in CLOSED_IN_HOME if _is_secret(home, name)]
     places += [Path(path) for name in HISTORY_VARIABLES if (path := environment.get(name, "")).startswith("/")]
     real = {real_path(path) for path in places if exists(path)} | set(settings.paths(settings.closed))
+    # HISTFILE=/dev/null is common, and must not replace the device.
     return sorted(path for path in real if exists(path) and path != _ROOT and not is_in_any(path, _SPECIAL))
 
 
@@ -351,7 +356,7 @@ def _is_secret(home: Path, name: str) -> bool:
         return True
     try:
         return re.search(SECRET_LOOK, (home / name).read_bytes()) is not None
-    except OSError:
+    except OSError:  # nobody can tell, so it stays closed
         return True
 
 
@@ -383,6 +388,7 @@ def _caches(
 
 def _environment(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if name not in OUTSIDE_SOCKETS}
+    # Inside, /tmp is private, and commands can write there. Another directory may be neither.
     temps: dict[str, str] = {name: "/tmp" for name in ("TMPDIR", "TMP", "TEMP") if name in kept}
     return {**kept, **temps, **variables}
 

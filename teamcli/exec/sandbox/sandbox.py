@@ -186,6 +186,7 @@ def make_mount_points(
     if settings.is_trial:
         return
     for repository in repositories:
+        # With a `commondir`, git takes hooks and config from there.
         if exists(repository / "HEAD") and not exists(repository / "commondir"):
             if not is_link(repository / "hooks"):
                 _try_mkdir(repository / "hooks")

@@ -267,12 +267,13 @@ class LivePrompt:
         esc_is_free = is_line & ~(vi_mode & vi_insert_mode)  # there it leaves insert mode
         return (
             (("enter",), is_line, self._on_enter),
+            # Terminals send Alt-Enter as Esc and Enter.
             (("escape", "enter"), is_line, lambda: self.editor.buffer.insert_text("\n")),
             (("c-j",), is_line, self._on_line_feed),
             (("escape",), esc_is_free & ~has_completions, self._on_escape),
             (("escape",), esc_is_free & has_completions, lambda: self.editor.buffer.cancel_completion()),
             (("c-c",), is_line, self._on_ctrl_c),
-            ((Keys.SIGINT,), True, self._on_ctrl_c),
+            ((Keys.SIGINT,), True, self._on_ctrl_c),  # the signal; Ctrl-C at the terminal is only a key
             (("c-d",), is_line & is_empty, self._host.leave),
             (("up",), is_line & is_empty & ~is_asked, self._on_up),
             (("tab",), is_line, lambda: self.editor.complete()),

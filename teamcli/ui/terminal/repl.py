@@ -270,7 +270,7 @@ class Terminal(Repl):
         return self._end_job() or self._session.interrupt()
 
     def _end_job(self) -> bool:
-        for scope in tuple(self._jobs):
+        for scope in tuple(self._jobs):  # a copy: a job removes its scope in its own thread
             scope.cancel("interrupted by the user")
             return True
         return False

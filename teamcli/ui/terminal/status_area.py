@@ -34,6 +34,7 @@ def agent_lines(states: Sequence[AgentState], width: int, rows: int, moment: Mom
     subagents = [state for state in others if is_subagent(state.name)]
     busy = [state for state in others if _is_busy(state, moment) and state not in subagents]
     groups = [*([state] for state in busy), *([subagents] if subagents else [])]
+    # The lead and the count of those left out take two rows, so in three only one teammate would be shown.
     has_room = len(groups) < rows or rows >= 4
     if not busy or not has_room:
         return [one_line_of(states, width, moment)]
