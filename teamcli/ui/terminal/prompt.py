@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,15 +17,14 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.keys import Keys
 
 from teamcli.team.message import LEAD
-from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
-from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, TerminalStyle
+from teamcli.ui.render.style import TerminalStyle
 from teamcli.ui.terminal.answer_guard import TYPING_SECONDS, AnswerGuard
 from teamcli.ui.terminal.completion import LineCompleter
-from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
 from teamcli.ui.terminal.prompt_host import PromptHost
-from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView, fitted_keys
+from teamcli.ui.terminal.prompt_picture import PromptPicture
+from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 LEAVE_WITHIN_SECONDS = 2.0
@@ -43,11 +42,10 @@ class LivePrompt:
     ) -> None:
         self._host = host
         self._questions = questions
-        self._style = style
+        self._picture = PromptPicture(host, questions, style)
         self._question: PromptQuestion | None = None
         self._view: QuestionView | None = None
         """How the question is shown."""
-        self._bar_rows = 2
         self._half_typed = Document()
         """The line that was being typed when a question took the prompt."""
         self._drafts: dict[str, Document] = {}
@@ -55,11 +53,14 @@ class LivePrompt:
         self._typed_at = -TYPING_SECONDS
         self._guard = AnswerGuard()
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
-        self._drawn_message: StyleAndTextTuples | None = None
-        self._message_rows = 1
-        """How many rows were last drawn above the line that is edited."""
         self.editor = LineEditor(
-            self._message_once, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
+            lambda: self._picture.message(self._view, self.editor),
+            self._toolbar,
+            self._keys(),
+            lambda: self._question is None,
+            history,
+            completer,
+            use_vi,
         )
         self.editor.app.before_render += lambda _: self._before_drawing()
         self.editor.buffer.on_text_changed += lambda _: self._note_typing()
@@ -207,54 +208,10 @@ class LivePrompt:
 
     def _before_drawing(self) -> None:
         self._switch_question()
-        self._drawn_message = None
-
-    def _message_once(self) -> StyleAndTextTuples:
-        """For each drawing, prompt_toolkit asks for it about twenty times."""
-        if self._drawn_message is None:
-            self._drawn_message = self._message()
-        return self._drawn_message
-
-    def _message(self) -> StyleAndTextTuples:
-        width = self._style.width() - 1
-        above = [clipped(line, width) for line in self._host.above()]
-        if self._view is None:
-            self._message_rows = len(above or [[]])
-            return [*self._format(above or [[]], newline=True), *self._format([[self._host.label()]])]
-        above = above if above and above[0] else above[1:]
-        question = self._view.question
-        rows = self.editor.app.output.get_size().rows
-        asked = self._view.rows(width, rows, self._bar_rows)
-        waiting = len(self._questions.open)
-        asked.append(fitted_keys(question.keys, f" · 1 of {waiting}" if waiting > 1 else "", width))
-        # The question comes first: if rows are scarce, less of what streams meanwhile is shown.
-        room = max(0, rows - len(asked) - self._bar_rows - 3)
-        above = [*above[len(above) - min(room, len(above)) :], *([[]] if above and room else [])]
-        # More than that gives way to the status bar, since a long question can be scrolled.
-        self._message_rows = min(len(above) + len(asked) + 1, rows // 2)
-        return [*self._format([[], *above, *asked], newline=True), *self._format([[(question.label, YELLOW)]])]
+        self._picture.begin()
 
     def _toolbar(self) -> StyleAndTextTuples:
-        width = self._style.width() - 1
-        taken = self._message_rows + self.editor.buffer.document.line_count
-        lines = self._host.bar(width, taken, "Ctrl-C again to leave" if self._may_leave else "")
-        if self._question is None and (hint := self.editor.hint):
-            lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
-        if self._view is not None and len(lines) > self._bar_rows:  # the question has left too little room for it
-            self.editor.redraw_in(0)
-        self._bar_rows = len(lines)
-        return self._format(lines, newline=True)[:-1]
-
-    def _format(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
-        """Lines as prompt_toolkit wants them."""
-        formatted: StyleAndTextTuples = []
-        for line in lines:
-            for text, style in line:
-                words = style.split() if self._style.has_color else ()
-                names = (word if word in (BOLD, DIM, REVERSE) else f"ansi{word.replace('_', '')}" for word in words)
-                formatted.append((" ".join(names), self._style.signs(escape_controls(text))))
-            formatted += [("", "\n")] if newline else []
-        return formatted
+        return self._picture.toolbar(self._view, self.editor, "Ctrl-C again to leave" if self._may_leave else "")
 
     # Keys
 
