@@ -12,7 +12,7 @@ from typing import TextIO
 from teamcli.ui.render.event_renderer import PROMPT
 from teamcli.ui.render.style import Line, TerminalStyle
 from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS
-from teamcli.ui.terminal.prompt_host import PromptHost
+from teamcli.ui.terminal.prompt_port import PromptPort
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 
@@ -44,7 +44,7 @@ class PlainPrompt:
 
     def __init__(
         self,
-        host: PromptHost,
+        host: PromptPort,
         questions: QuestionQueue,
         style: TerminalStyle,
         page: AroundThePrompt,

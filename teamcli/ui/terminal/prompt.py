@@ -22,8 +22,8 @@ from teamcli.ui.render.style import TerminalStyle
 from teamcli.ui.terminal.answer_guard import TYPING_SECONDS, AnswerGuard
 from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
-from teamcli.ui.terminal.prompt_host import PromptHost
 from teamcli.ui.terminal.prompt_picture import PromptPicture
+from teamcli.ui.terminal.prompt_port import PromptPort
 from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
@@ -33,16 +33,16 @@ LEAVE_WITHIN_SECONDS = 2.0
 class LivePrompt:
     def __init__(
         self,
-        host: PromptHost,
+        port: PromptPort,
         questions: QuestionQueue,
         style: TerminalStyle,
         history: Path,
         completer: LineCompleter | None,
         use_vi: bool,
     ) -> None:
-        self._host = host
+        self._port = port
         self._questions = questions
-        self._picture = PromptPicture(host, questions, style)
+        self._picture = PromptPicture(port, questions, style)
         self._question: PromptQuestion | None = None
         self._view: QuestionView | None = None
         """How the question is shown."""
@@ -161,7 +161,7 @@ class LivePrompt:
             # The user did not notice the question and kept typing: this is the rest of the line.
             typed, self._half_typed = self._half_typed.text, Document()
             self._enter_line(typed + text)
-        elif self._host.answer(question, words):
+        elif self._port.answer(question, words):
             self.editor.clear()
             if question.is_open:  # it asks for something else now
                 self._view = QuestionView(question)
@@ -179,19 +179,19 @@ class LivePrompt:
         self.editor.clear()
         if not text.strip():  # Enter at an empty prompt
             self._questions.bring_back()
-        self._host.enter(self.editor.unfold(text))
+        self._port.enter(self.editor.unfold(text))
 
     def _interrupt(self) -> bool:
         """End the turn. Queued lines come back to be edited; otherwise they would start the next turn."""
         queued: list[str] = []
-        while (text := self._host.take_back()) is not None:
+        while (text := self._port.take_back()) is not None:
             queued.insert(0, self.editor.fold(text))
-        if not self._host.interrupt() and not queued:
+        if not self._port.interrupt() and not queued:
             return False
         if queued:
-            line = self._drafts.get(LEAD, Document()) if self._host.is_watching else self._draft
+            line = self._drafts.get(LEAD, Document()) if self._port.is_watching else self._draft
             whole = Document("\n".join([*queued, *([line.text] if line.text else [])]))
-            if self._host.is_watching:
+            if self._port.is_watching:
                 self._drafts[LEAD] = whole
             else:
                 self._keep_draft(whole)
@@ -231,16 +231,16 @@ class LivePrompt:
             (("escape",), esc_is_free & has_completions, lambda: self.editor.buffer.cancel_completion()),
             (("c-c",), is_line, self._on_ctrl_c),
             ((Keys.SIGINT,), True, self._on_ctrl_c),  # the signal; Ctrl-C at the terminal is only a key
-            (("c-d",), is_line & is_empty, self._host.leave),
+            (("c-d",), is_line & is_empty, self._port.leave),
             (("up",), is_line & is_empty & ~is_asked, self._on_up),
             (("tab",), is_line, lambda: self.editor.complete()),
-            (("s-tab",), ~has_completions, self._host.next_mode),
-            (("s-down",), is_line, lambda: self._host.turn(1)),
-            (("s-up",), is_line, lambda: self._host.turn(-1)),
+            (("s-tab",), ~has_completions, self._port.next_mode),
+            (("s-down",), is_line, lambda: self._port.turn(1)),
+            (("s-up",), is_line, lambda: self._port.turn(-1)),
             (("c-o",), True, self._on_ctrl_o),
             *(((key,), is_line & is_asked, partial(self._scroll, scroll)) for key, scroll in PAGE_KEYS.items()),
             *(((key,), is_line & is_reading, partial(self._scroll, scroll)) for key, scroll in EMPTY_LINE_KEYS.items()),
-            (("c-t",), True, self._host.toggle_tasks),
+            (("c-t",), True, self._port.toggle_tasks),
             (("c-x", "c-e"), True, lambda: self.editor.open_editor()),
         )
 
@@ -262,8 +262,8 @@ class LivePrompt:
 
     def _on_escape(self) -> bool:
         """Postpone a question, return to the lead, or end its turn. Returns False if there is none of these."""
-        if self._question is None and self._host.is_watching:
-            self._host.return_to_lead(after_jobs=False)
+        if self._question is None and self._port.is_watching:
+            self._port.return_to_lead(after_jobs=False)
             return True
         if self._question is None:
             return self._interrupt()
@@ -279,9 +279,9 @@ class LivePrompt:
 
     def _on_ctrl_o(self) -> None:
         if self._view is None:
-            self._host.expand()
+            self._port.expand()
         elif not self.editor.is_borrowed:
-            self.editor.lend_terminal(partial(self._host.read, self._view.question))
+            self.editor.lend_terminal(partial(self._port.read, self._view.question))
 
     def _scroll(self, scroll: Callable[[QuestionView], None]) -> None:
         if self._view is not None:
@@ -292,21 +292,21 @@ class LivePrompt:
         While a member is watched, clear the line, or return to the lead."""
         if self.editor.is_away:  # the other program has received it as well
             return
-        is_watched_line = self._question is None and self._host.is_watching
+        is_watched_line = self._question is None and self._port.is_watching
         if not is_watched_line and self._on_escape():
             return
         if self.editor.buffer.text:
             self.editor.buffer.reset()
         elif is_watched_line:
-            self._host.return_to_lead(after_jobs=True)
+            self._port.return_to_lead(after_jobs=True)
         elif self._may_leave:
-            self._host.leave()
+            self._port.leave()
         else:
             self._ctrl_c_at = time.monotonic()
             self.editor.redraw_in(LEAVE_WITHIN_SECONDS)
 
     def _on_up(self) -> None:
-        if not self._host.is_watching and (text := self._host.take_back()) is not None:
+        if not self._port.is_watching and (text := self._port.take_back()) is not None:
             self.editor.buffer.insert_text(self.editor.fold(text))
         else:
             self.editor.buffer.auto_up()

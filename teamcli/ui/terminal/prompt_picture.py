@@ -11,14 +11,14 @@ from teamcli.text.escaping import escape_controls
 from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, TerminalStyle
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import LineEditor
-from teamcli.ui.terminal.prompt_host import PromptHost
+from teamcli.ui.terminal.prompt_port import PromptPort
 from teamcli.ui.terminal.question_view import QuestionView, fitted_keys
 from teamcli.ui.terminal.questions import QuestionQueue
 
 
 class PromptPicture:
-    def __init__(self, host: PromptHost, questions: QuestionQueue, style: TerminalStyle) -> None:
-        self._host = host
+    def __init__(self, port: PromptPort, questions: QuestionQueue, style: TerminalStyle) -> None:
+        self._port = port
         self._questions = questions
         self._style = style
         self._bar_rows = 2
@@ -38,10 +38,10 @@ class PromptPicture:
 
     def _message(self, view: QuestionView | None, editor: LineEditor) -> StyleAndTextTuples:
         width = self._style.width() - 1
-        above = [clipped(line, width) for line in self._host.above()]
+        above = [clipped(line, width) for line in self._port.above()]
         if view is None:
             self._message_rows = len(above or [[]])
-            return [*self._format(above or [[]], newline=True), *self._format([[self._host.label()]])]
+            return [*self._format(above or [[]], newline=True), *self._format([[self._port.label()]])]
         above = above if above and above[0] else above[1:]
         question = view.question
         rows = editor.app.output.get_size().rows
@@ -59,7 +59,7 @@ class PromptPicture:
         """What is below the line. `hint` replaces that of the status bar."""
         width = self._style.width() - 1
         taken = self._message_rows + editor.buffer.document.line_count
-        lines = self._host.bar(width, taken, hint)
+        lines = self._port.bar(width, taken, hint)
         if view is None and (wrong := editor.hint):
             lines = [*lines[:-1], clipped([(wrong, YELLOW), ("  ", ""), *lines[-1]], width)]
         if view is not None and len(lines) > self._bar_rows:  # the question has left too little room for it

@@ -67,7 +67,7 @@ MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 
 
 class Terminal(Repl):
-    """Connects the prompt, the render thread and the session. Implements `PromptHost`."""
+    """Connects the prompt, the render thread and the session. Implements `PromptPort`."""
 
     def __init__(self, session: Session, questions: QuestionQueue, page: AbovePrompt | AroundThePrompt) -> None:
         super().__init__(session)

@@ -8,7 +8,7 @@ from teamcli.ui.render.style import Line, Piece
 from teamcli.ui.terminal.questions import PromptQuestion
 
 
-class PromptHost(Protocol):
+class PromptPort(Protocol):
     """All methods are called in the main thread and must not block."""
 
     def enter(self, text: str) -> None:
