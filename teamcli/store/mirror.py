@@ -30,7 +30,7 @@ from teamcli.store.documents import is_team_file, original
 from teamcli.store.file_forms import config_file, lock_file, state_at, state_file, task_file
 from teamcli.store.line_text import Oddities, decode_object, join
 from teamcli.store.team_reader import BATCH, InboxRow, TeamReader
-from teamcli.team.inbox_file import is_valid_in
+from teamcli.team.inbox_reading import is_valid_in
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 from teamcli.team.message import LEAD, is_address, is_subagent

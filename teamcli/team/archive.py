@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from teamcli.storage.files import as_state_error
-from teamcli.team.inbox_file import Inbox, is_valid_in, read_pieces, size_of
+from teamcli.team.inbox_file import Inbox
+from teamcli.team.inbox_reading import is_valid_in, read_pieces, size_of
 from teamcli.team.inbox_state import InboxState, Position
 
 ARCHIVE = "archive"

@@ -9,68 +9,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.storage.files import PRIVATE_DIR, as_state_error, open_private, put_back, sync_directory
+from teamcli.team.inbox_reading import Chunk, Size, Start, check_before, is_valid, piece_at, size_of, start_at
 from teamcli.team.inbox_state import InboxState, Position
 
 _COARSEST_CLOCK_NS = 2_000_000_000
 """No file system has coarser times."""
-_CHECKED_BYTES = 4096
-"""How much of the beginning of a file, and of the content before a position, is compared."""
-PIECE_BYTES = 4 * 1024 * 1024
-"""How much is read at once: many messages, since the longest has 256 KB."""
-SHOWN_BYTES = 4096
-"""How much is kept of a line that is longer than a piece."""
-
-
-class Size(NamedTuple):
-    """The identity and size of a file."""
-
-    inode: int
-    bytes: int
-    changed: int = 0
-    """When it last changed; 0 if that is not known."""
-
-
-class Start(NamedTuple):
-    """Where a reader continues in the file."""
-
-    offset: int
-    new_from: int
-    """Lines before this offset may have been read already, if the file was changed or replaced since."""
-
-
-class Chunk(NamedTuple):
-    """A piece of an inbox, from `start` on. With `skipped`, only the beginning of one line that is longer than any
-    message; `skipped` is its length."""
-
-    file_bytes: int
-    start: int
-    data: bytes
-    seen_at: float
-    """The time for lines without a timestamp: now, or, if the inbox is only shown, when it was last written."""
-    skipped: int = 0
-
-    @property
-    def end(self) -> int:
-        """Where the next piece begins: after the last finished line."""
-        return self.start + (self.skipped or self.data.rfind(b"\n") + 1)
-
-    @property
-    def is_last(self) -> bool:
-        return self.end == self.start or self.end >= self.file_bytes
-
-    def lines(self) -> list[bytes]:
-        return [self.data] if self.skipped else self.data.split(b"\n")[:-1]
 
 
 class Inbox:
@@ -118,7 +69,7 @@ class Inbox:
         """
         with as_state_error("read", self.path), self._lock:
             size = self._current_file()
-            return None if size is None else _start(self._fd, position, state)
+            return None if size is None else start_at(self._fd, position, state)
 
     def is_put_back(self, position: Position, state: InboxState) -> bool:
         """Whether this is the file that was read up to that position and was missing for a while.
@@ -129,7 +80,7 @@ class Inbox:
             size = self._current_file()
             if size is None or not position.offset or not state.is_older(os.fstat(self._fd).st_mtime):
                 return False
-            return _is_valid(self._fd, size.bytes, position)
+            return is_valid(self._fd, size.bytes, position)
 
     def read(self, offset: int) -> Chunk | None:
         """The piece at `offset`; None without a file.
@@ -138,7 +89,7 @@ class Inbox:
         """
         with as_state_error("read", self.path), self._lock:
             size = self._current_file()
-            return None if size is None else _piece(self._fd, size.bytes, min(offset, size.bytes), time.time())
+            return None if size is None else piece_at(self._fd, size.bytes, min(offset, size.bytes), time.time())
 
     def check_at(self, offset: int) -> str:
         """The digest that identifies a position at `offset`.
@@ -177,7 +128,7 @@ class Inbox:
         """
         with as_state_error("rotate", self.path), self._lock:
             size = self._current_file() if position.offset > limit_bytes else None
-            if size is None or size.bytes != position.offset or not _is_valid(self._fd, size.bytes, position):
+            if size is None or size.bytes != position.offset or not is_valid(self._fd, size.bytes, position):
                 return False
             archive.parent.mkdir(exist_ok=True, mode=PRIVATE_DIR)
             self.path.rename(archive)
@@ -304,116 +255,3 @@ class Inbox:
             os.close(self._fd)
             self._fd, self._can_write = -1, False
             self._inode = self._directory_changed = 0
-
-
-def is_valid_in(path: Path, position: Position) -> bool:
-    """Whether a file has the content that was read up to that position.
-
-    Raises: StateError
-    """
-    if size_of(str(path)) is None:
-        return False
-    with _opened(path) as fd:
-        return _is_valid(fd, os.fstat(fd).st_size, position)
-
-
-def look_into(path: Path, position: Position, state: InboxState) -> tuple[Start, Iterator[Chunk]] | None:
-    """An inbox as it is, only to show it: nothing is created or kept open.
-
-    Raises: StateError
-    """
-    if size_of(str(path)) is None:
-        return None
-    with _opened(path) as fd:
-        return _start(fd, position, state), read_pieces(path)
-
-
-def read_pieces(path: Path, start: int = 0) -> Iterator[Chunk]:
-    """The pieces of a file from `start` on.
-
-    Raises: StateError
-    """
-    if size_of(str(path)) is None:
-        return
-    with _opened(path) as fd:
-        found = os.fstat(fd)
-        piece = _piece(fd, found.st_size, start, found.st_mtime)
-        yield piece
-        while not piece.is_last:
-            piece = _piece(fd, found.st_size, piece.end, found.st_mtime)
-            yield piece
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        with as_state_error("read", path):
-            yield fd
-    finally:
-        os.close(fd)
-
-
-def _start(fd: int, position: Position, state: InboxState) -> Start:
-    size = os.fstat(fd).st_size
-    if position.generation < state.generation:
-        return Start(0, 0)
-    if _is_valid(fd, size, position):
-        return Start(position.offset, max(position.offset, position.repeats_until))
-    moved = state.continued(position)
-    if moved is not None and _is_valid(fd, size, moved):
-        return Start(moved.offset, max(moved.offset, moved.repeats_until))
-    return Start(0, size)
-
-
-def _is_valid(fd: int, size: int, position: Position) -> bool:
-    if position.offset == 0 or position.offset > size:
-        return position.offset == 0
-    if not position.check:  # written by an earlier version
-        return os.pread(fd, 1, position.offset - 1) == b"\n"
-    return check_before(fd, position.offset) == position.check
-
-
-def check_before(fd: int, offset: int) -> str:
-    length = min(_CHECKED_BYTES, offset)
-    digest = hashlib.blake2b(os.pread(fd, length, 0), digest_size=8)
-    digest.update(os.pread(fd, length, offset - length))
-    return digest.hexdigest()
-
-
-def _piece(fd: int, size: int, start: int, seen_at: float) -> Chunk:
-    """Bounded, since anyone may append anything."""
-    data = os.pread(fd, min(PIECE_BYTES, size - start), start)
-    if b"\n" in data or start + len(data) >= size:
-        return Chunk(size, start, data, seen_at)
-    end = _end_of_line(fd, start + len(data), size)
-    return Chunk(size, start, data if end is None else data[:SHOWN_BYTES], seen_at, end - start if end else 0)
-
-
-def _end_of_line(fd: int, offset: int, size: int) -> int | None:
-    """The offset after the next newline from `offset` on; None if there is none before `size`."""
-    while (offset := _next_data(fd, offset, size)) < size:
-        data = os.pread(fd, min(PIECE_BYTES, size - offset), offset)
-        newline = data.find(b"\n")
-        if newline >= 0:
-            return offset + newline + 1
-        offset += len(data) or size
-    return None
-
-
-def _next_data(fd: int, offset: int, size: int) -> int:
-    """Skip a hole in the file, which may be of any length."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as e:
-        return (
-            size if e.errno == errno.ENXIO else offset
-        )  # only a hole is left, or the file system does not report holes
-
-
-def size_of(path: str) -> Size | None:
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return Size(found.st_ino, found.st_size, found.st_ctime_ns)

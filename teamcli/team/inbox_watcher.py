@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from teamcli.team.inbox_file import Size
+from teamcli.team.inbox_reading import Size
 from teamcli.team.message import is_address
 
 _SUFFIX = ".jsonl"

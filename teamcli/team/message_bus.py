@@ -18,7 +18,8 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
 from teamcli.team.archive import Archives
 from teamcli.team.collector import Collector
-from teamcli.team.inbox_file import Chunk, Inbox, Size, Start, look_into, read_pieces
+from teamcli.team.inbox_file import Inbox
+from teamcli.team.inbox_reading import Chunk, Size, Start, look_into, read_pieces
 from teamcli.team.inbox_state import InboxState, Position
 from teamcli.team.inbox_watcher import Watcher
 from teamcli.team.message import LEAD, Message, check_name
