@@ -39,6 +39,7 @@ from teamcli.team.ports import AgentSetup
 from teamcli.team.roster import Member
 from teamcli.team.roster_file import NOT_ENFORCED
 from teamcli.team.teammate import Teammate
+from teamcli.team.teammate_work import TeammateWork
 from teamcli.text.tags import tagged
 from teamcli.tools.base.context import AgentContext, SpawnRequest
 from teamcli.tools.catalog import (
@@ -157,7 +158,8 @@ class AgentFactory:
         end = partial(self.places.leave, member)
         resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts, travels, end)
         scope = runtime.cancel.child()
-        return Teammate(agent, mailbox, scope, place.workspace, team, resources, latest)
+        work = TeammateWork(agent, resources, runtime.roster, team.outbox, latest)
+        return Teammate(agent, mailbox, scope, place.workspace, team, resources, work)
 
     def report_left(self, team: TeammateManager, name: str) -> None:
         self.subagents.report_left(team, [name])

@@ -244,7 +244,7 @@ class Hosting:
         """Raises: TeamcliError"""
         teammate.hand_over(at_once=True)
         teammate.join(CLOSING_SECONDS)
-        teammate.save_work()
+        teammate.work.save()
         self._team.agents.remove(teammate.name)
         teammate.dismiss()
         self._leases.give_up(teammate.name)

@@ -30,6 +30,7 @@ from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
 from teamcli.team.terms import TERMS, TERMS_FIELD
 from teamcli.team.undelivered_mail import UndeliveredMail
+from teamcli.team.wake_rules import is_budget
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 from teamcli.tools.base.context import SpawnRequest
@@ -216,7 +217,7 @@ class TeammateManager:
     def resume_within_limits(self) -> list[str]:
         """A limit was raised: resume those that it had stopped, and return their names."""
         resumed = []
-        for mate in [mate for mate in self.agents.teammates if mate.is_paused_by_budget]:
+        for mate in [mate for mate in self.agents.teammates if is_budget(mate.member.limit)]:
             if why := mate.agent.meter.reached():
                 self.roster.update(mate.name, limit=str(why), error=str(why))
             else:
@@ -290,9 +291,9 @@ class TeammateManager:
         self._factory.prepare(member, cancel)
         teammate = self._factory.build_teammate(self, member, None)
         if note and teammate.agent.conversation.messages:
-            teammate.reopen()
+            teammate.work.reopen()
             teammate.agent.conversation.add_user([text_block(note)])
-        teammate.report_again()
+        teammate.work.report_again()
         self.tasks.taken_over(name)
         if member.interrupted or member.paused:
             teammate.stay_stopped()
@@ -310,9 +311,9 @@ class TeammateManager:
         if is_isolated != member.worktree and not member.interrupted:
             member = self.roster.update(member.name, worktree=is_isolated)
         teammate = self._factory.build_teammate(self, member, None)
-        teammate.change_terms(terms)
+        teammate.work.change_terms(terms)
         self._start(teammate)
-        teammate.report_again()
+        teammate.work.report_again()
 
     def close(self) -> None:
         """The program's scope is cancelled: wait for the threads, then record where they stopped."""

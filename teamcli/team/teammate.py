@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from teamcli.agent.conversation import text_block
 from teamcli.agent.events import LimitHit, Outcome, TurnEnded
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LeaseLost, LimitReached, TeamcliError, ToolError
 from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, Message, MessageType, new_id
-from teamcli.team.piece_of_work import WORK, LatestWork, Report, Work, in_a_sentence
+from teamcli.team.message import USER, Message
+from teamcli.team.piece_of_work import LatestWork, in_a_sentence
 from teamcli.team.ports import TeammatePort, TeammateSetup
 from teamcli.team.roster import Member, Status
 from teamcli.team.task_claims import TaskClaims
 from teamcli.team.task_message import BEGUN_BY_USER
-from teamcli.team.terms import terms_in
-from teamcli.team.wake_rules import WOKEN, WakeRules
+from teamcli.team.teammate_work import TeammateWork
+from teamcli.team.wake_rules import WakeRules
 from teamcli.workspace.bounds import Workspace
 
 logger = logging.getLogger(__name__)
@@ -45,19 +44,16 @@ class Teammate(AgentThread):
         workspace: Workspace,
         team: TeammatePort,
         setup: TeammateSetup,
-        latest: LatestWork,
+        work: TeammateWork,
     ) -> None:
-        """`latest` is the latest piece of work, as the transcript records it."""
         super().__init__(agent, mailbox, scope, workspace)
         self._team = team
         self._roster = team.roster
         self._setup = setup
-        self._latest = latest
+        self.work = work
         self._may_resume = False
         """Open work may continue without new mail."""
-        self._next_terms: Mapping[str, Any] = {}
-        """What changes with its next piece of work."""
-        self._wake_rules = WakeRules(mailbox, setup.max_wakes)
+        self._wake_rules = WakeRules(mailbox, agent.meter, setup.max_wakes)
         self._is_leaving = False
         self._is_handed_over = False
         self._claims = TaskClaims(self.name, team.tasks)
@@ -81,7 +77,7 @@ class Teammate(AgentThread):
 
     @property
     def _has_own_work(self) -> bool:
-        is_open = self._latest.is_open and self._may_resume
+        is_open = self.work.is_open and self._may_resume
         return is_open or self._claims.has_taken or (self._mail_wakes and self.mailbox.has_unread)
 
     def _would_claim(self, member: Member) -> bool:
@@ -94,17 +90,14 @@ class Teammate(AgentThread):
         """The limit that stops it until the user raises it."""
         return self.agent.meter.reached()
 
-    @property
-    def is_paused_by_budget(self) -> bool:
-        """Whether raising a budget would let it resume. It would not if other agents woke it too often."""
-        limit = self.member.limit
-        return bool(limit) and not limit.startswith(WOKEN)
-
     # What wakes and stops it
 
     def mail_arrived(self) -> None:
-        if self.member.paused and not self._ends_pause():
-            return
+        if self.member.paused:
+            if not self._wake_rules.ends_pause():
+                return
+            self._wake_rules.allow()
+            self._roster.update(self.name, paused=False, limit="")
         if not self._mail_wakes and not self._wake_rules.new_mail():
             return  # the bus's watcher reports mail that was there before the stop
         super().resume()
@@ -127,7 +120,7 @@ class Teammate(AgentThread):
 
     def pause(self, reason: str) -> None:
         """End the turn, from any thread, and wait for the user. Mail from others stays unread."""
-        with self._stopped_in_time(reason):
+        with _at_the_latest(partial(self._stop, self._turn, reason)):
             self._wake_rules.hold(until_user=True)
             self._roster.update(self.name, paused=True)
         self.interrupt(reason)
@@ -137,23 +130,13 @@ class Teammate(AgentThread):
         if turn is None:
             return False
         try:
-            with self._stopped_in_time(reason):
+            # What is read first decides which mail may wake it again. But while the database cannot be reached, what
+            # the turn runs must not continue.
+            with _at_the_latest(partial(self._stop, turn, reason)):
                 self._wake_rules.hold()
         finally:  # an inbox that cannot be read must not prevent the stop
             self._stop(turn, reason)
         return turn.cancelled
-
-    @contextmanager
-    def _stopped_in_time(self, reason: str) -> Iterator[None]:
-        """What the block reads first decides which mail may wake it again. But while the database cannot be reached,
-        what the turn runs must not continue."""
-        timer = threading.Timer(STOPPING_SECONDS, self._stop, (self._turn, reason))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def _stop(self, turn: CancelScope | None, reason: str) -> None:
         if turn is not None and self._turn is turn and not turn.cancelled:
@@ -186,11 +169,6 @@ class Teammate(AgentThread):
         if at_once or self._turn is None:
             self.scope.cancel(HANDED_OVER)
 
-    def save_work(self) -> None:
-        """After its thread has ended: push what it has begun, for the next host."""
-        if self.member.status is Status.WORKING:
-            self._setup.end_work()
-
     def dismiss(self) -> str:
         """End the thread and close what it used. Nothing is reported; returns what is left."""
         self.scope.cancel("shut down")
@@ -200,14 +178,6 @@ class Teammate(AgentThread):
         if left := self._team.protocols.remove(self.name):
             self._team.outbox.warn(self.name, left)
 
-    def _ends_pause(self) -> bool:
-        """End the pause if new mail does. Nothing does while a limit is reached: only the user can raise it."""
-        if self.agent.meter.reached() or not self._wake_rules.ends_pause():
-            return False
-        self._wake_rules.allow()
-        self._roster.update(self.name, paused=False, limit="")
-        return True
-
     # Its work
 
     def assign(self, prompt: str, terms: Mapping[str, Any], by_user: bool = False) -> None:
@@ -215,61 +185,27 @@ class Teammate(AgentThread):
 
         Raises: ToolError, StateError
         """
-        if why := self.agent.meter.reached() if by_user else self._limit():
+        if why := self.agent.meter.reached() if by_user else self._wake_rules.limit():
             raise ToolError(f"'{self.name}' cannot work: {in_a_sentence(why)}; only the user can resume it")
         with self._changed:
             if self._is_leaving:
                 raise ToolError(f"'{self.name}' is shutting down; spawn it again when that is done")
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
-            terms, self._next_terms = {**self._next_terms, **terms}, {}
-            setup = self._setup.set_up(self.member._replace(**terms))
-            work = self._next_work(by_user)
-            self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
-            self._latest = LatestWork(work, is_open=True)
-            if setup.preamble != self.agent.preamble:  # the same prefix keeps the model's cache
-                self.agent.use(*setup)
-            self._roster.reassign(self.name, **terms)
+            self.work.assign(prompt, terms, by_user)
             self._claims.allow()
             self._wake_rules.note_work(by_user)
         self._continue()
 
-    def change_terms(self, terms: Mapping[str, Any]) -> None:
-        """Work on other terms, from its next piece of work on."""
-        with self._changed:
-            self._next_terms = terms
-            if not self._latest.is_open:
-                self._take_next_terms()
-
-    def _take_next_terms(self) -> None:
-        if self._next_terms:
-            terms, self._next_terms = self._next_terms, {}
-            self.agent.use(*self._setup.set_up(self.member._replace(**terms)))
-            self._roster.update(self.name, **terms)
-
-    def reopen(self) -> None:
-        """On another host: work that ended and was not recorded was not pushed either. Let it look at what is left."""
-        if self._latest.report is not None and not self._latest.is_recorded:
-            self._latest = LatestWork(self._latest.work, is_open=True)
-
-    def report_again(self) -> None:
-        """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
-        if (report := self._latest.report) is None:
-            return
-        if not self._latest.is_recorded and (line := self._setup.end_work()):
-            report = report.ending_with(line)
-            self.agent.conversation.note(report.to_row())
-        self._team.outbox.post(report.message(self.name), once=True)
-
     def step(self) -> bool:
-        if self.has_work and (why := self._limit()):  # before mail is taken: it stays unread
+        if self.has_work and (why := self._wake_rules.limit()):  # before mail is taken: it stays unread
             self._state = ThreadState.REPORTING  # a run must not end before the lead knows
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
             self._pause_at(why)
             return False
         self._claim()
         with self._changed:
-            before = self._latest
+            before = self.work.latest
             prompt = self._prompt() if self.has_work else None
             if prompt is None:
                 return False
@@ -308,7 +244,7 @@ class Teammate(AgentThread):
         except Cancelled:
             return  # the turn ends at once, as an interrupted one
         except TeamcliError:  # the user must see to it: only new mail tries again
-            self._latest = before  # its conversation has nothing of this work
+            self.work.take_back(before)
             self._wake_rules.hold()
             self._mail_wakes = False
             self._claims.give_back()
@@ -329,21 +265,17 @@ class Teammate(AgentThread):
         task, is_users_task = self._claims.hand_over()
         delivery = taken.delivery(self._attach)
         delivery = delivery._replace(blocks=[*delivery.blocks, *task])
-        if self._latest.is_open and self._may_resume:
+        if self.work.is_open and self._may_resume:
             return delivery
         if not delivery.blocks:
             return None
         self._claims.allow()
-        for message in taken.messages:  # work that was given to it from another host
-            self._next_terms = {**self._next_terms, **terms_in(message)}
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wake_rules.note_work(by_user)
         if taken.messages and not task and all(message.is_from_command for message in taken.messages):
-            by_user = self._latest.work.by_user  # this continues what the command was for
-        self._take_next_terms()
-        work = self._next_work(by_user)
-        self._latest = LatestWork(work, is_open=True)
-        return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
+            by_user = self.work.latest.work.by_user  # this continues what the command was for
+        mark = self.work.begin(by_user, taken.messages)
+        return delivery._replace(marks={**delivery.marks, **mark})
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         if self._is_handed_over:
@@ -352,57 +284,26 @@ class Teammate(AgentThread):
         # A teammate that is leaving makes no further call: its mail stays unread and goes back to the senders.
         return Delivery() if self._is_leaving else self.mailbox.take_after(noted).delivery(self._attach)
 
-    def _next_work(self, by_user: bool) -> Work:
-        self.agent.meter.begin_work()
-        return Work.begin(self._latest.work.number + 1, by_user)
-
-    def _limit(self) -> LimitReached | None:
-        """Why it may not begin a turn."""
-        return self._wake_rules.limit() or self.agent.meter.reached()
-
     def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
-        """Record how the work ended, report it to the lead, and turn idle, in this order: a crash loses nothing."""
         unfinished = self._claims.work_ended(ended.outcome is Outcome.DONE)
         line = "" if self.scope.cancelled else self._setup.end_work()
         if ended.outcome is Outcome.INTERRUPTED:
-            self._turn_idle(interrupted=True)
-            if not self.scope.cancelled and not self._is_leaving:
-                # The user did this and knows: the lead reads it with its next turn and is not woken.
-                self._report_error(f"was {turn.reason}", by_user=True)
-            return
-        if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
+            self.work.interrupted(turn.reason, is_reported=not self.scope.cancelled and not self._is_leaving)
+        elif isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
             self._pause_at(ended.error)
-            return
-        report = Report.of(ended, self._latest.work).ending_with(unfinished).ending_with(line)
-        self._latest = LatestWork(report.work, is_open=False)
-        self.agent.conversation.note(report.to_row())
-        self._team.outbox.post(report.message(self.name))
-        self._turn_idle(error=report.text if report.type is MessageType.ERROR else "")
+        else:
+            self.work.ended(ended, unfinished, line)
 
     def _pause_at(self, why: LimitReached) -> None:
         """Wait until the user raises a limit. The work stays open, and mail stays unread."""
         self._wake_rules.hold(until_user=True)
-        fields = {"paused": True, "limit": str(why), "error": str(why)}
-        # First: on another host, a run would end as soon as the roster says that nobody works.
-        self._report_error(f"is paused: {in_a_sentence(why)}. Only the user can resume it. Messages stay queued.")
-        if self.member.status in (Status.WORKING, Status.SPAWNING):
-            self._roster.transition(self.name, Status.IDLE, **fields)
-        else:
-            self._roster.update(self.name, **fields)
-
-    def _report_error(self, text: str, by_user: bool = False) -> None:
-        fields = {"by_user": True} if by_user else {}
-        self._team.outbox.post(Message(MessageType.ERROR, self.name, LEAD, text, time.time(), new_id(), fields))
-
-    def _turn_idle(self, **fields: Any) -> None:
-        if self.member.status is Status.WORKING:
-            self._roster.transition(self.name, Status.IDLE, **fields)
+        self.work.paused(why)
 
     def _on_idle(self) -> None:
         if self._is_handed_over:  # while its work was being reported
             self.scope.cancel(HANDED_OVER)
         elif not self.scope.cancelled and not self.has_work:
-            self._turn_idle()  # an earlier host may have died between the end of its work and this
+            self.work.turn_idle()  # an earlier host may have died between the end of its work and this
         self._team.quiescence.teammate_idle()
 
     def _on_failure(self, error: Exception) -> None:
@@ -411,9 +312,7 @@ class Teammate(AgentThread):
             return
         self._state = ThreadState.REPORTING
         try:
-            self._turn_idle(error=str(error))
-            # Ours are whole sentences. Of any other, the type says more than the text.
-            self._report_error(str(error) if isinstance(error, TeamcliError) else f"{type(error).__name__}: {error}")
+            self.work.failed(error)
         except TeamcliError:
             logger.exception("%s could not report that it failed", self.name)
 
@@ -423,3 +322,15 @@ class Teammate(AgentThread):
 
 def _is_begun_by_user(message: Message) -> bool:
     return message.sender == USER or message.is_foreign or bool(message.fields.get(BEGUN_BY_USER))
+
+
+@contextmanager
+def _at_the_latest(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` from another thread if the block takes longer than `STOPPING_SECONDS`."""
+    timer = threading.Timer(STOPPING_SECONDS, act)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,10 +1,11 @@
-"""Which mail wakes a teammate that was stopped or paused, and how often in a row other agents may wake it."""
+"""Which mail wakes a teammate that was stopped or paused, and what keeps it from working: its budgets, and how often
+in a row other agents may wake it."""
 
 from __future__ import annotations
 
 import threading
 
-from teamcli.agent.limits import MAX_TURNS
+from teamcli.agent.limits import MAX_TURNS, Meter
 from teamcli.errors import LimitReached
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import USER, WAITED, Message
@@ -14,9 +15,10 @@ WOKEN = "Other agents have woken it"
 
 
 class WakeRules:
-    def __init__(self, mailbox: Mailbox, max_wakes: int | None) -> None:
+    def __init__(self, mailbox: Mailbox, meter: Meter, max_wakes: int | None) -> None:
         """`max_wakes` is how often in a row it may work without a message from the user."""
         self._mailbox = mailbox
+        self._meter = meter
         self._max_wakes = max_wakes
         self._held: frozenset[str] = frozenset()
         """What was unread when it was stopped or paused: it wakes nobody."""
@@ -55,11 +57,14 @@ class WakeRules:
         return [message for message in new if not message.is_from_command]
 
     def ends_pause(self) -> bool:
-        """Whether there is new mail from someone who may end the pause.
+        """Whether there is new mail from someone who may end the pause. Nothing ends it while a limit is reached: only
+        the user can raise that.
 
         Raises: StateError
         """
-        return any(_is_from_user(message) or not self._only_user_ends_pause for message in self.new_mail())
+        return self._meter.reached() is None and any(
+            _is_from_user(message) or not self._only_user_ends_pause for message in self.new_mail()
+        )
 
     def note_work(self, by_user: bool) -> None:
         """It begins a piece of work."""
@@ -70,15 +75,20 @@ class WakeRules:
         self._wakes_in_a_row = 0
 
     def limit(self) -> LimitReached | None:
-        """Why it may not begin a turn, if other agents have woken it too often.
+        """Why it may not begin a turn: a budget, or other agents have woken it too often.
 
         Raises: StateError
         """
         is_over = self._max_wakes is not None and self._wakes_in_a_row >= self._max_wakes
         if not is_over or any(map(_is_from_user, self._mailbox.look())):
-            return None
+            return self._meter.reached()
         text = f"{WOKEN} {self._wakes_in_a_row:,} times in a row, without a message from the user"
         return LimitReached(text, MAX_TURNS, is_given=False)
+
+
+def is_budget(limit: str) -> bool:
+    """Whether raising a budget ends this limit. It does not if other agents have woken a teammate too often."""
+    return bool(limit) and not limit.startswith(WOKEN)
 
 
 def _is_from_user(message: Message) -> bool:

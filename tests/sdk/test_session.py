@@ -27,7 +27,7 @@ from teamcli.team.lead import Lead
 from teamcli.team.message import Message
 from teamcli.team.outbox import Outbox
 from teamcli.team.roster import Roster, Status
-from teamcli.team.teammate import Teammate
+from teamcli.team.teammate_work import TeammateWork
 from teamcli.tools.base.context import SpawnRequest
 from tests.sdk.conftest import Open
 from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
@@ -334,16 +334,17 @@ class TestRun:
 def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Results wait for those who work; who looks whether all rest may see the one before, the other after that."""
+    """Results wait for those who work. A look at whether everyone is idle may see one agent before a report, and
+    another one after it."""
     has_told, looked = threading.Event(), threading.Event()
-    turn_idle, is_idle = Teammate._turn_idle, AgentThread.is_idle.fget
+    turn_idle, is_idle = TeammateWork.turn_idle, AgentThread.is_idle.fget
     assert is_idle is not None
 
-    def turn_idle_late(mate: Teammate, **fields: Any) -> None:
+    def turn_idle_late(work: TeammateWork, **fields: Any) -> None:
         has_told.set()
-        session._session.team.quiescence.notify()  # whoever waits for all looks now
+        session._session.team.quiescence.notify()  # a wait until everyone is idle looks now
         assert looked.wait(30)
-        turn_idle(mate, **fields)
+        turn_idle(work, **fields)
 
     def look_early(lead: Lead) -> bool:
         was_idle = is_idle(lead)
@@ -353,7 +354,7 @@ def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
             wait_until(lambda: session.team[0].status == "idle" and not session._session.team.quiescence.is_working)
         return was_idle
 
-    monkeypatch.setattr(Teammate, "_turn_idle", turn_idle_late)
+    monkeypatch.setattr(TeammateWork, "turn_idle", turn_idle_late)
     monkeypatch.setattr(Lead, "is_idle", property(look_early))
     spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
     answers = iter([said("", spawned), said("hired"), said("heard of it")])
