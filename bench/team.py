@@ -146,7 +146,7 @@ class Team:
             self._session.team.spawn(SpawnRequest(name, "worker", "go", worktree=worktree, host=host))
 
     def say(self, name: str, text: str) -> None:
-        self._session.team.say(name, text)
+        self._session.team.mail.say(name, text)
 
     def wait_until_idle(self) -> None:
         self._session.team.quiescence.wait_until_idle(self._cancel)

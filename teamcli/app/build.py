@@ -73,6 +73,7 @@ from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.stall_detector import StallDetector
 from teamcli.team.task_gate import TaskGate
+from teamcli.team.team_mail import TeamMail
 from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.undelivered_mail import UndeliveredMail
 from teamcli.text.redaction import register_secrets
@@ -350,6 +351,7 @@ def _build_team(
         roster=roster,
         agents=agents,
         outbox=outbox,
+        mail=TeamMail(roster, agents, outbox),
         undelivered_mail=undelivered_mail,
         quiescence=quiescence,
         protocols=protocols,

@@ -174,12 +174,12 @@ class Session:
 
         Raises: PromptBlocked, TeamError, StateError, Cancelled
         """
-        name = self.team.recipient(USER, name)
+        name = self.team.mail.recipient(USER, name)
         try:
             added = check_prompt(self.lead.agent.hooks, name, text, self.cancel)
         except PromptBlocked as e:
             raise PromptBlocked(f"a hook has blocked this line: {e}") from e
-        return self.team.say(name, f"{text}\n{added}" if added else text)
+        return self.team.mail.say(name, f"{text}\n{added}" if added else text)
 
     def add_instruction(self, line: str) -> str:
         """A line from the user for the project's instructions (`#line`); the lead reads it with its next turn.

@@ -1,4 +1,4 @@
-"""The team: spawns, assigns, stops and restores teammates, and carries their messages.
+"""The team: spawns, assigns, stops and restores teammates.
 
 Its verbs are those of the tools (`TeamPort`) and of the user. The order of leaving is written once, in `close`.
 """
@@ -10,22 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.conversation import text_block
-from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.errors import LimitReached, StateError, ToolError, UnknownRecipient
+from teamcli.errors import StateError, ToolError
 from teamcli.team.bring_up import changed_terms
-from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, message_id, new_id
+from teamcli.team.message import LEAD, check_name
 from teamcli.team.outbox import Outbox
 from teamcli.team.piece_of_work import in_a_sentence
 from teamcli.team.ports import CheckoutSource, PlacementPort, TeamFilePort, TeammateFactory
 from teamcli.team.protocols import Protocols
-from teamcli.team.quiescence import Quiescence, as_output
+from teamcli.team.quiescence import Quiescence
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.roster_file import ANY_HOST, NOT_ENFORCED
 from teamcli.team.running_agents import RunningAgents
+from teamcli.team.team_mail import TeamMail, stays_paused
 from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
 from teamcli.team.terms import TERMS, TERMS_FIELD
@@ -51,6 +51,7 @@ class TeamParts(NamedTuple):
     roster: Roster
     agents: RunningAgents
     outbox: Outbox
+    mail: TeamMail
     undelivered_mail: UndeliveredMail
     quiescence: Quiescence
     protocols: Protocols
@@ -68,6 +69,7 @@ class TeammateManager:
         self.roster = parts.roster
         self.agents = parts.agents
         self.outbox = parts.outbox
+        self.mail = parts.mail
         self.quiescence = parts.quiescence
         self.protocols = parts.protocols
         self.tasks = parts.tasks
@@ -122,13 +124,7 @@ class TeammateManager:
         elif not teammate.is_idle:
             raise ToolError(f"'{teammate.name}' is currently working")
         else:
-            self._send_work(request, {TERMS_FIELD: terms})
-
-    def _send_work(self, request: SpawnRequest, fields: Mapping[str, Any]) -> None:
-        """To a member on another host, which begins when it reads this."""
-        sender = USER if request.by_user else LEAD
-        content, now = request.prompt, time.time()
-        self.outbox.post(Message(MessageType.MESSAGE, sender, request.name, content, now, new_id(), fields))
+            self.mail.send_work(request, {TERMS_FIELD: terms})
 
     def describe(self) -> str:
         for teammate in self.agents.teammates:  # who has read a result finds its sender idle
@@ -143,50 +139,7 @@ class TeammateManager:
         lines = [f"Team: {one_fact(self.roster.team_name)}", *shown]
         return "\n".join([*lines, f"  ... and {more:,} more"] if more > 0 else lines)
 
-    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
-        if isinstance(to, str):
-            return f"Sent message to {self._send_to(agent, self.recipient(agent, to), content, summary, key)}"
-        delivered: dict[str, None] = {}
-        unknown = []
-        for each in to:
-            try:
-                name = self.recipient(agent, each)
-            except UnknownRecipient:
-                unknown.append(each)
-                continue
-            if name not in delivered:
-                delivered[self._send_to(agent, name, content, summary, key)] = None
-        return f"delivered to [{', '.join(delivered)}]; unknown: [{', '.join(unknown)}]"
-
-    def _send_to(self, agent: str, name: str, content: str, summary: str, key: str) -> str:
-        fields = {"summary": summary} if summary else {}
-        unique = message_id(agent, key, name)
-        self.outbox.post(Message(MessageType.MESSAGE, agent, name, content, time.time(), unique, fields))
-        return name
-
-    def broadcast(self, agent: str, content: str, key: str) -> str:
-        names = [member.name for member in self.roster.members() if member.is_active and member.name != agent]
-        for name in names:
-            unique = message_id(agent, key, name)
-            self.outbox.post(Message(MessageType.BROADCAST, agent, name, content, time.time(), unique))
-        return f"Broadcast to {len(names)} teammates"
-
-    def read_inbox(self, agent: str) -> ToolOutput:
-        thread = self.agents.get(agent)
-        assert thread is not None  # it is the one that asks
-        thread.mailbox.late.flush()
-        return as_output(thread.mailbox.take()) or ToolOutput("(no new messages)")
-
     # What the user does
-
-    def say(self, name: str, text: str) -> str:
-        """A message from the user; it also ends a pause."""
-        recipient = self.recipient(USER, name)
-        self.outbox.post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), new_id()))
-        teammate = self.agents.find(recipient)
-        if teammate and (why := teammate.limit_reached()):
-            return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"
-        return f"Sent message to {recipient}"
 
     def interrupt(self, name: str) -> bool:
         """End what a teammate does; false if it was idle."""
@@ -207,7 +160,7 @@ class TeammateManager:
         teammate = self._active(name)
         member = teammate.member
         if member.limit and (why := teammate.limit_reached()):
-            return _stays_paused(teammate.name, why)
+            return stays_paused(teammate.name, why)
         self.roster.update(teammate.name, paused=False, limit="")
         teammate.resume()
         if member.paused or member.interrupted or member.limit:
@@ -242,22 +195,8 @@ class TeammateManager:
         return self._file.save(self.roster.team_name, active, replaces)
 
     def names(self) -> list[str]:
-        return [name for name in self.roster.names(active_only=True) if not self.agents.is_left_out(name)]
-
-    def recipient(self, sender: str, name: str) -> str:
-        """The exact name of an agent that can be written to.
-
-        Raises: UnknownRecipient, listing the names there are
-        """
-        names = [*([LEAD] if sender != LEAD else []), *(each for each in self.names() if each != sender)]
-        if found := find_name(name, names):
-            return found
-        there_are = ", ".join(names) or "nobody"
-        if name.casefold() == USER:
-            raise UnknownRecipient(
-                f"to: '{name}' is not a recipient: the user reads your text; you can write to: {there_are}"
-            )
-        raise UnknownRecipient(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
+        """Those that are started."""
+        return self.mail.names()
 
     # The life of the team
 
@@ -382,7 +321,7 @@ class TeammateManager:
         member = member._replace(status=Status.IDLE, remote_branch=branch)
         try:
             self._placement.begin(member.name)
-            self._send_work(request, {})
+            self.mail.send_work(request, {})
             if earlier is None:
                 self.roster.add(member)
             else:
@@ -430,10 +369,6 @@ class TeammateManager:
         else:
             self._undelivered_mail.mail_arrived(name)
         self.quiescence.notify()
-
-
-def _stays_paused(name: str, why: LimitReached) -> str:
-    return f"'{name}' stays paused: {in_a_sentence(why)}; /budget shows the limits, and raises them"
 
 
 def describe_member(member: Member, holders: Mapping[str, str] | None = None) -> str:

@@ -17,7 +17,7 @@ class BroadcastInput(NamedTuple):
 
 
 def run(args: BroadcastInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
-    return ToolOutput(team.broadcast(agent, args.content, call.key))
+    return ToolOutput(team.mail.broadcast(agent, args.content, call.key))
 
 
 BROADCAST = team_tool("broadcast", BroadcastInput, run, show=lambda args: show_words("broadcast", args.content))

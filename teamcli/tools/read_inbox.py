@@ -14,7 +14,7 @@ class ReadInboxInput(NamedTuple):
 
 
 def run(_args: ReadInboxInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
-    return team.read_inbox(agent)
+    return team.mail.read_inbox(agent)
 
 
 READ_INBOX = team_tool("read_inbox", ReadInboxInput, run, show=lambda args: Display("read inbox"))

@@ -49,7 +49,7 @@ class SendMessageInput(NamedTuple):
 def run(args: SendMessageInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
     # A name that occurs twice gets the message once.
     to = args.to if isinstance(args.to, str) else tuple(dict.fromkeys(args.to))
-    return ToolOutput(team.send(agent, to, args.content, args.summary, call.key))
+    return ToolOutput(team.mail.send(agent, to, args.content, args.summary, call.key))
 
 
 def show(args: SendMessageInput) -> Display:

@@ -165,7 +165,7 @@ class TestSubmit:
         session.run("go")
         running = session._session
         running.cancel.cancel("leaving")
-        running.team.say("lead", "too late")
+        running.team.mail.say("lead", "too late")
         assert running.team.quiescence.wait_until_idle(CancelScope(), 10)
 
     def test_what_needs_an_idle_lead_is_not_refused_just_after_its_last_text(self, opened: Open) -> None:
@@ -200,13 +200,13 @@ class TestSubmit:
         list(session.submit("go"))
         assert gate.reached.wait(30)
         team = session._session.team
-        team.say("alice", "before")
+        team.mail.say("alice", "before")
         team.stop("alice")
         assert session.wait(30)
         team._mail_arrived("alice")  # as the thread does that watches the inboxes
         assert session.wait(30)
         assert len(asked) == 1
-        team.say("alice", "after")
+        team.mail.say("alice", "after")
         wait_until(lambda: len(asked) == 2)
         assert all(word in str(asked[1].messages[-1]) for word in ("before", "after"))
 

@@ -39,6 +39,10 @@ class FakeTeam:
         return self
 
     @property
+    def mail(self) -> FakeTeam:
+        return self
+
+    @property
     def protocols(self) -> FakeTeam:
         return self
 
