@@ -192,14 +192,14 @@ class Session:
 
     def take_back(self) -> str | None:
         """Take back the newest line that the lead has not read yet; None if there is none."""
-        text = self.lead.take_back()
+        text = self.lead.lines.take_back()
         if text is not None:
             self.conversation.line_not_read()
         return text
 
     def withdraw(self, turn: Future[TurnEnded]) -> bool:
         """Take back the line that `turn` belongs to; false if the lead has read it."""
-        is_back = self.lead.withdraw(turn)
+        is_back = self.lead.lines.withdraw(turn)
         if is_back:
             self.conversation.line_not_read()
         return is_back

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import LimitHit, LineTaken, Notice, Outcome, Severity, TurnEnded
@@ -22,6 +22,7 @@ from teamcli.llm.types import Block
 from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import MessageType
+from teamcli.team.typed_lines import TypedLine, TypedLines
 from teamcli.workspace.bounds import Workspace
 
 logger = logging.getLogger(__name__)
@@ -39,19 +40,6 @@ ANSWER_AGAIN = (
 )
 """For a lead that mail wakes after its answer; without it, a short "done" would replace the answer."""
 SLEEPS = f"The lead was woken {MAX_IDLE_WAKES} times without doing anything; it sleeps until your next line."
-
-
-class TypedLine(NamedTuple):
-    """What the user typed, and the future for the end of the turn that reads it."""
-
-    blocks: Sequence[Block]
-    ended: Future[TurnEnded]
-    closing: Sequence[Block] = ()
-    """Blocks for the end of the message, after mail."""
-    text: str = ""
-    """The user's own words, to be shown."""
-    piped: str = ""
-    """What came with them on standard input; the blocks contain it."""
 
 
 class TeamStatus(Protocol):
@@ -82,7 +70,7 @@ class Lead(AgentThread):
         self._mail_wakes = False
         self._team = team
         self._is_headless = is_headless
-        self._lines: list[TypedLine] = []
+        self.lines = TypedLines(scope)
         self._read: list[TypedLine] = []
         """Those that the current turn has read."""
         self._mail_at: float | None = None
@@ -97,51 +85,21 @@ class Lead(AgentThread):
         self.limit = ""
         """The limit that ended the last turn, if one did."""
 
-    # The user's lines
-
     def submit(
         self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "", piped: str = ""
     ) -> Future[TurnEnded]:
         """A line from the user: the next turn, or part of the current one. Cancelled once the program is leaving."""
         line = TypedLine(blocks, Future(), closing, text, piped)
-        with self._changed:
-            if self.scope.cancelled:
-                line.ended.cancel()
-                return line.ended
-            self._lines.append(line)
-        self.wake()
-        self._team.notify()
+        if self.lines.add(line):
+            self.wake()
+            self._team.notify()
         return line.ended
-
-    @property
-    def queued(self) -> tuple[str, ...]:
-        """What the user has typed and the model has not read yet."""
-        with self._changed:
-            return tuple(line.text for line in self._lines)
-
-    def take_back(self) -> str | None:
-        """Take back the newest line that is not read yet; its future is cancelled."""
-        with self._changed:
-            if not self._lines:
-                return None
-            line = self._lines.pop()
-        line.ended.cancel()
-        return line.text
-
-    def withdraw(self, ended: Future[TurnEnded]) -> bool:
-        """Take back the line with this future; false if it was read or the lead has left."""
-        with self._changed:
-            mine = [line for line in self._lines if line.ended is ended]
-            self._lines = [line for line in self._lines if line.ended is not ended]
-        for line in mine:
-            line.ended.cancel()
-        return bool(mine)
 
     # What wakes and stops it
 
     @property
     def has_work(self) -> bool:
-        return not self.scope.cancelled and (bool(self._lines) or self._should_wake())
+        return not self.scope.cancelled and (bool(self.lines) or self._should_wake())
 
     def mail_arrived(self) -> None:
         with self._changed:
@@ -177,7 +135,7 @@ class Lead(AgentThread):
         with self._changed:
             # Its last words appear a moment before its turn has ended.
             self._changed.wait_for(lambda: self._state is not ThreadState.WORKING, ENDING_SECONDS)
-            if self._state is ThreadState.WORKING or self._lines:
+            if self._state is ThreadState.WORKING or self.lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
             if self._state is ThreadState.HELD:
                 raise UsageError("the conversation is being compacted: wait for it, or interrupt it first (Ctrl-C)")
@@ -216,7 +174,7 @@ class Lead(AgentThread):
         with self._changed:
             if self._state is ThreadState.HELD:
                 return False
-            line = self._lines.pop(0) if self._lines else None
+            line = self.lines.take_next()
             if line is not None:
                 self._mail_wakes = True
                 self._idle_wakes = 0
@@ -323,9 +281,8 @@ class Lead(AgentThread):
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         """Between two model calls: what the user has typed in the meantime, and mail."""
         self.mailbox.late.flush()
-        with self._changed:
-            lines, self._lines = self._lines, []
-            self._read += lines
+        lines = self.lines.take_all()
+        self._read += lines
         checked = []
         for line in lines:
             self.agent.emit(LineTaken(self.name, line.text))
@@ -355,6 +312,4 @@ class Lead(AgentThread):
         self.agent.emit(Notice(self.name, f"{type(error).__name__}: {error}", Severity.ERROR))
 
     def _on_exit(self) -> None:
-        with self._changed:
-            for line in self._lines:
-                line.ended.cancel()
+        self.lines.cancel()

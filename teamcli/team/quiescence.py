@@ -157,7 +157,7 @@ class Quiescence:
     def _end_of_wait(self, agent: str) -> str:
         """Why an agent need not wait any longer although it has no mail; empty if it must."""
         lead = self._agents.lead
-        if agent == LEAD and lead is not None and lead.queued:
+        if agent == LEAD and lead is not None and lead.lines.queued:
             return USER_WROTE
         user_may_write = not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
         is_deserted = agent in self._deserted or (not user_may_write and self._are_others_idle())

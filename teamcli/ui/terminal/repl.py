@@ -263,7 +263,7 @@ class Terminal(Repl):
     @property
     def unfinished(self) -> list[str]:
         """The lines that were typed and not carried out."""
-        return [*self._lines.unfinished, *self._session.lead.queued]
+        return [*self._lines.unfinished, *self._session.lead.lines.queued]
 
     def interrupt(self) -> bool:
         # A command that the user waits for comes before the lead.
@@ -330,7 +330,7 @@ class Terminal(Repl):
             lines = [[("…", DIM)], *lines[1 - rows :]]
         if output := self._shell_outputs.line:
             lines = [*lines, [(output, "")]]
-        queued = () if self._view.is_watching else self._session.lead.queued
+        queued = () if self._view.is_watching else self._session.lead.lines.queued
         return [visible(line) for line in [*lines, *queued_lines(queued, width)]]
 
     def bar(self, width: int, taken: int, hint: str) -> list[Line]:
