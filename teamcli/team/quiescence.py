@@ -1,13 +1,12 @@
-"""Who is idle, who works and who waits for what; and waiting until everyone is idle."""
+"""Waiting: for mail, and until everyone is idle."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
@@ -15,14 +14,10 @@ from teamcli.team.mailbox import Mailbox, Taken
 from teamcli.team.message import LEAD, frame
 from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
+from teamcli.team.team_activity import BackgroundWork, TeamActivity
 
 NOBODY_LEFT = "nobody is left who could write to you"
 USER_WROTE = "(the user has written to you)"
-
-
-class BackgroundWork(Protocol):
-    def running_detached(self) -> list[str]:
-        """The background sub-agents that are running."""
 
 
 class Quiescence:
@@ -30,7 +25,7 @@ class Quiescence:
         """`is_headless`: the user types nothing that could end a wait for a message."""
         self._agents = agents
         self._roster = roster
-        self._background = background
+        self._activity = TeamActivity(agents, background)
         self._is_headless = is_headless
         self._user_waits_for_lead = False
         self._waiting: set[str] = set()
@@ -60,14 +55,11 @@ class Quiescence:
     @property
     def is_working(self) -> bool:
         """Whether a teammate is not idle."""
-        return any(not mate.is_idle for mate in self._agents.all_teammates) or not self._agents.is_current
+        return self._activity.are_teammates_working
 
     def busy(self) -> list[str]:
         """Who works or has mail to act on, the lead last. An agent that waits for a message is not busy."""
-        waiting = self.waiters()
-        names = [mate.name for mate in self._agents.all_teammates if not mate.is_idle and mate.name not in waiting]
-        lead = [] if LEAD in waiting or self._is_lead_idle() else [LEAD]
-        return [*names, *self._background.running_detached(), *lead]
+        return self._activity.busy(self.waiters())
 
     def waiters(self) -> list[str]:
         """Who is inside `wait_for_message`."""
@@ -90,7 +82,7 @@ class Quiescence:
     def wait_until_stopped(self, timeout_seconds: float) -> bool:
         """After the program's scope was cancelled: wait until nobody in this process works. Members on other hosts
         continue, and nothing here asks the database, which may not answer."""
-        return self._wait_until(self._are_none_in_turn, CancelScope(), timeout_seconds)
+        return self._wait_until(lambda: not self._activity.is_any_in_turn, CancelScope(), timeout_seconds)
 
     def wait_for_busy(self, cancel: CancelScope) -> None:
         """The same for a user who types more afterwards: agents that wait for a message count as idle."""
@@ -177,51 +169,19 @@ class Quiescence:
             self._user_waits_for_lead = value
             self.notify()
 
-    def _are_idle_except(self, waiting: Collection[str]) -> bool:
-        # Agents are looked at one after the other. One that was idle may get work from another that is idle a moment
-        # later. If nobody has begun a turn since, a second look sees all the work that they gave each other.
-        begun = self._turns_begun()
-        return (
-            self._look_idle(waiting)
-            and self._agents.is_current  # if not, what is missing arrives in a moment
-            and self._look_idle(waiting)
-            and self._turns_begun() == begun
-        )
-
-    def _look_idle(self, waiting: Collection[str]) -> bool:
-        # Background work first: if it ends now, its parent already has the report and is not idle.
-        return (
-            not self._background.running_detached()
-            and (LEAD in waiting or self._is_lead_idle())
-            # First without reading any inbox: while someone works, as is usual, the others do not matter.
-            and not any(mate.is_in_turn and mate.name not in waiting for mate in self._agents.all_teammates)
-            and all(mate.name in waiting or mate.is_idle for mate in self._agents.all_teammates)
-        )
-
     def _are_all_idle(self) -> bool:
-        if self._are_idle_except(()):
+        if self._activity.are_idle_except(()):
             return True
         # Those who wait here notice by themselves that nobody is left. Other hosts see only their own members.
         waiting = self._agents.waiting_elsewhere if self._is_headless else []
-        if waiting and self._are_idle_except({*self._waiting, *(mate.name for mate in waiting)}):
+        if waiting and self._activity.are_idle_except({*self._waiting, *(mate.name for mate in waiting)}):
             for mate in waiting:
                 mate.stop_waiting()
         return False
 
-    def _are_none_in_turn(self) -> bool:
-        agents = [*self._agents.teammates, *([self._agents.lead] if self._agents.lead else [])]
-        return not self._background.running_detached() and not any(agent.is_in_turn for agent in agents)
-
-    def _turns_begun(self) -> int:
-        lead = self._agents.lead
-        return sum(mate.turns_begun for mate in self._agents.all_teammates) + (lead.turns_begun if lead else 0)
-
-    def _is_lead_idle(self) -> bool:
-        return self._agents.lead is None or self._agents.lead.is_idle
-
     def _are_others_idle(self) -> bool:
         """No other agent works or has mail to act on, and no waiting agent has mail."""
-        return self._are_idle_except(self._waiting) and not any(
+        return self._activity.are_idle_except(self._waiting) and not any(
             self._mailbox(name).has_unread for name in self._waiting
         )
 
