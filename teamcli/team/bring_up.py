@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from teamcli.team.roster import UNKNOWN_ROLE, Member, Roster, Status
+from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.roster_recovery import UNKNOWN_ROLE
 
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember, TeamFile

@@ -8,16 +8,15 @@ from going idle. The problem is reported, and the next write includes the change
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from teamcli.errors import IllegalTransition, TeamError, UnknownTeammate
-from teamcli.storage.files import as_state_error
 from teamcli.team.message import LEAD, check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request
 from teamcli.team.roster_file import TRANSITIONS, Member, Status, TeamConfig, read_team
+from teamcli.team.roster_recovery import missing_members
 from teamcli.team.roster_store import RosterStore
 from teamcli.team.roster_table import COUNTER_SECONDS, COUNTERS, RosterTable
 
@@ -25,8 +24,6 @@ __all__ = ["Member", "Roster", "Status", "TeamConfig", "read_team"]
 
 PLAN_REVIEW = "plan review"
 """What a teammate with an open plan waits for."""
-UNKNOWN_ROLE = "unknown"
-"""The role of a teammate that was rebuilt from its files."""
 
 
 class Roster:
@@ -250,17 +247,15 @@ class Roster:
         """
         if not self.needs_recovery:
             return []
-        found = {name.casefold(): name for directory in (inboxes, transcripts) for name in _names_in(directory)}
-        missing = [name for key, name in sorted(found.items()) if key not in self._table.members]
+        missing = missing_members(self._table.members, transcripts, inboxes)
         if missing or self.problem:
-            rebuilt = [self._rebuilt(name, transcripts) for name in missing]
             with self._table.saved():
-                self._table.put_all(rebuilt)
+                self._table.put_all(member._replace(since=self._clock()) for member in missing)
             self._table.announce()
         self.needs_recovery = False
         return [
             f"'{name}' was rebuilt from its files; its role, model and tools are unknown: spawn it again to set them"
-            for name in missing
+            for name in (member.name for member in missing)
         ]
 
     def refresh(self, topics: Collection[str] = ()) -> None:
@@ -306,35 +301,9 @@ class Roster:
     def _waits_for(self, name: str) -> str:
         return PLAN_REVIEW if self.requests.all_open(name, Kind.PLAN) else ""
 
-    def _rebuilt(self, name: str, transcripts: Path) -> Member:
-        earlier = sum(
-            path.name.casefold().startswith(f"{name.casefold()}.") for path in _files(transcripts / "archive")
-        )
-        # One that had its own checkout must not come back in the shared directory.
-        has_checkout = (transcripts.parent / "worktrees" / f"{name}.json").exists()
-        rebuilt = Member(name, UNKNOWN_ROLE, Status.IDLE, incarnation=1 + earlier, worktree=has_checkout)
-        return rebuilt._replace(interrupted=True, since=self._clock())
-
     def _put(self, member: Member, is_counting: bool = False) -> Member:
         return self._table.put_all([member], is_counting)[0]
 
     def _who_there_is(self) -> str:
         names = self.names(active_only=True)
         return f"there are: {', '.join(names)}" if names else "the team is empty"
-
-
-def _names_in(directory: Path) -> Iterator[str]:
-    """The names of the teammates that have a file in `directory`."""
-    for path in _files(directory):
-        if path.name.endswith(".jsonl"):
-            with suppress(TeamError):
-                check_name(path.name.removesuffix(".jsonl"))
-                yield path.name.removesuffix(".jsonl")
-
-
-def _files(directory: Path) -> list[Path]:
-    with as_state_error("read", directory):
-        try:
-            return sorted(path for path in directory.iterdir() if path.is_file() and not path.is_symlink())
-        except FileNotFoundError:
-            return []
