@@ -205,7 +205,7 @@ class AgentFactory:
     def context(self, team: TeammateManager, name: str, history: History, place: Workplace) -> AgentContext:
         # The commands of a sub-agent end with it.
         on_end = None if is_subagent(name) else partial(report_end, team, name)
-        return self.tools.context(team, name, history, partial(self.subagents.open, team), on_end, place)
+        return self.tools.context(team, name, history, lambda: self.subagents.open(team).tools, on_end, place)
 
     def agent_mcp(
         self, place: Workplace, history: History, role: Role | None = None, wanted: tuple[str, ...] | None = None

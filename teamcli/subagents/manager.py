@@ -1,8 +1,7 @@
-"""The sub-agents of a program, as tools, the user and the library use them."""
+"""The sub-agents of a program, as the user, the library and the program use them."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -12,19 +11,18 @@ from pathlib import Path
 from teamcli.agent.events import Emit
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope, is_awaited_within
-from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.errors import ToolError
 from teamcli.storage.files import Json
-from teamcli.subagents.describe import describe, describe_whole
+from teamcli.subagents.launcher import SubAgentLauncher
 from teamcli.subagents.ledger import Ledger, LedgerEntry, Waiting
 from teamcli.subagents.registry import SubAgentRegistry
-from teamcli.subagents.runner import Limits, Parent, ParentTeam, SubAgentRunner
-from teamcli.subagents.snapshot import Snapshot, State
-from teamcli.subagents.subagent import BuiltAgent, Ending, SubAgent
+from teamcli.subagents.runner import Limits, ParentTeam, SubAgentRunner
+from teamcli.subagents.snapshot import Snapshot
+from teamcli.subagents.tools import SubAgentTools
 from teamcli.subagents.updates import Listener
 from teamcli.team.message import LEAD, USER, Message, MessageType, new_id
-from teamcli.tools.base.context import CallContext, SubAgentTask
+from teamcli.tools.base.context import SubAgentTask
 
-STOP_SECONDS = 5.0
 FORK = "fork"
 LEAVING_SECONDS = 1.5
 
@@ -35,72 +33,12 @@ class SubAgentManager:
     ) -> None:
         """`cancel` is the program's scope."""
         self.limits = limits
-        self._team = team
         self._transcripts = transcripts
         self._cancel = cancel
         self._registry = SubAgentRegistry(transcripts, limits.max_unfinished)
         self._runner = SubAgentRunner(team, limits, ledger, emit, cancel)
-        self._threads: set[threading.Thread] = set()
-
-    # For tools
-
-    def run(self, parent: str, task: SubAgentTask, call: CallContext) -> str:
-        """Run one and return its final text.
-
-        Raises: ToolError, and Cancelled with what it had said so far
-        """
-        sub, built, _ = self._prepare(parent, task, call.cancel.child(), is_background=False)
-        with self._runner.slot_lent(self._registry.get(parent)):
-            ending = self._run(sub, built, call.cancel)
-        if call.cancel.cancelled and ending.state is State.CANCELLED:
-            raise Cancelled(call.cancel.reason, ending.result)
-        if ending.state is not State.COMPLETED:
-            said = f"\nWhat it had said:\n{ending.result}" if ending.result else ""
-            raise ToolError(f"{sub.id} {ending.state}: {ending.error}{said}")
-        return ending.result
-
-    def start(self, parent: str, task: SubAgentTask) -> str:
-        """Start one in the background, and return what to tell the parent's model.
-
-        Raises: ToolError
-        """
-        if self.owns(parent):
-            raise ToolError(
-                "background: a sub-agent ends with its last text, so it must wait for its own; leave it out"
-            )
-        sub, _ = self._launch(parent, task, None)
-        return f"Started {sub.id} in the background. Its end reaches you by itself as a message: do not poll."
-
-    def status(self, parent: str, id: str, wait_seconds: float, cancel: CancelScope) -> str:
-        """Describe one, or all that `parent` has started; with a time, wait until one of them has ended.
-
-        Raises: ToolError, Cancelled
-        """
-        subs = [self._registry.find(id, parent)] if id else self._registry.all(parent)
-        self._registry.wait_for_any(subs, wait_seconds, cancel)
-        self._wait_for_reported(subs)
-        now = time.time()
-        if id:
-            return describe_whole(subs[0].snapshot(), now)
-        return "\n".join(describe(sub.snapshot(), now) for sub in subs) or "(none)"
-
-    def stop(self, parent: str, ids: Iterable[str]) -> str:
-        """Stop some; the answer has a line for each."""
-        children = {sub.id: sub for sub in self._registry.all(parent)}
-        wanted = list(dict.fromkeys(ids))
-        subs = [children[id] for id in wanted if id in children]
-        self._wait_for_reported(subs)
-        running = [sub for sub in subs if sub.stop("stopped by its parent")]
-        self._registry.wait_for_all(running, STOP_SECONDS)
-
-        def outcome(sub: SubAgent | None) -> str:
-            if sub is None:
-                return "unknown"
-            if sub not in running:
-                return f"had ended before ({sub.state})"
-            return str(sub.state) if sub.state.is_final else "is being stopped"
-
-        return "\n".join(f"{id}: {outcome(children.get(id))}" for id in wanted) or "(none)"
+        self._launcher = SubAgentLauncher(team, transcripts, self._registry, self._runner)
+        self.tools = SubAgentTools(self._registry, self._runner, self._launcher)
 
     # For the user and the library
 
@@ -111,7 +49,7 @@ class SubAgentManager:
 
         Raises: ToolError
         """
-        sub, ended = self._launch(LEAD, task._replace(by_user=True), scope)
+        sub, ended = self._launcher.launch(LEAD, task._replace(by_user=True), scope)
         return sub.snapshot(), ended
 
     def new_scope(self) -> CancelScope:
@@ -230,61 +168,5 @@ class SubAgentManager:
 
     def close(self) -> None:
         """Wait for their threads, which the program's scope has stopped."""
-        deadline = time.monotonic() + LEAVING_SECONDS
-        for thread in self._threads - {threading.current_thread()}:  # a listener may be the one that closes
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._launcher.join(LEAVING_SECONDS)
         self._runner.updates.close()
-
-    def _prepare(
-        self, parent: str, task: SubAgentTask, scope: CancelScope | None, is_background: bool
-    ) -> tuple[SubAgent, BuiltAgent, CancelScope]:
-        """Build one, and return it with the scope of its parent. Raises: ToolError."""
-        above = self._registry.get(parent)
-        if above is None:
-            found = self._team.parent(parent)
-        else:
-            found = Parent(above.built.agent, above.scope) if above.built else None
-        if found is None:
-            raise ToolError(f"'{parent}' is leaving: no sub-agent can be started for it")
-        if above and above.built and not task.role:  # a fork uses paths as its parent writes them
-            task = task._replace(cwd=task.cwd or above.built.cwd)
-        try:
-            with self._registry.reserved_id(parent) as id:
-                scope = scope or found.scope.child()
-                sub = SubAgent(id, parent, task, scope, is_background, self._runner, above)
-                built = self._team.build(sub, found.agent, self._transcripts / f"{id}.jsonl")
-                self._runner.register(sub, built)
-                self._registry.add(sub)
-        except TeamcliError as e:
-            raise ToolError(str(e)) from e
-        self._runner.emit_state(sub)
-        return sub, built, found.scope
-
-    def _launch(self, parent: str, task: SubAgentTask, scope: CancelScope | None) -> tuple[SubAgent, Future[Snapshot]]:
-        """Run one in its own thread; without a scope, in the background."""
-        sub, built, parent_scope = self._prepare(parent, task, scope, is_background=scope is None)
-        ended: Future[Snapshot] = Future()
-        ended.set_running_or_notify_cancel()  # only its scope can end it: the future cannot be cancelled
-
-        def run() -> None:
-            try:
-                self._run(sub, built, parent_scope)
-            finally:
-                self._threads.discard(thread)
-                ended.set_result(sub.snapshot())
-
-        thread = threading.Thread(target=run, name=sub.id, daemon=True)
-        self._threads.add(thread)
-        thread.start()
-        return sub, ended
-
-    def _run(self, sub: SubAgent, built: BuiltAgent, parent_scope: CancelScope) -> Ending:
-        try:
-            return self._runner.run(sub, built, parent_scope)
-        finally:
-            self._registry.retire(sub)
-            self._team.on_subagent_end()
-
-    def _wait_for_reported(self, subs: Iterable[SubAgent]) -> None:
-        """Let those whose end has been reported reach their final state: a parent must not see both."""
-        self._registry.wait_for_all([sub for sub in subs if sub.is_ending], STOP_SECONDS)

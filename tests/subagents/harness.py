@@ -134,10 +134,10 @@ class Harness:
 
     def start(self, prompt: str = "do it") -> str:
         """Start one in the background and return its id."""
-        return self.manager.start("lead", SubAgentTask(prompt)).split()[1]
+        return self.manager.tools.start("lead", SubAgentTask(prompt)).split()[1]
 
     def run(self, prompt: str = "do it", cancel: CancelScope | None = None) -> str:
-        return self.manager.run(
+        return self.manager.tools.run(
             "lead", SubAgentTask(prompt), CallContext(cancel or CancelScope(), lambda text: None, "call")
         )
 

@@ -122,7 +122,7 @@ class TestEndings:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def ask() -> None:
-            told.append(harness.manager.status("lead", "sa-1", 0, CancelScope()))
+            told.append(harness.manager.tools.status("lead", "sa-1", 0, CancelScope()))
 
         def post(message: Message, once: bool = False) -> None:
             asking.start()
@@ -222,7 +222,7 @@ class TestSnapshots:
         assert snapshot.is_background
         assert snapshot.started_at
         assert snapshot.created_at <= snapshot.started_at
-        assert "[in progress] I poke." in harness.manager.status("lead", id, 0, CancelScope())
+        assert "[in progress] I poke." in harness.manager.tools.status("lead", id, 0, CancelScope())
         go_on.set()
         after = harness.manager.wait(id, DEADLINE_SECONDS)
         assert (after.state, after.result, after.activity.current_tool) == (State.COMPLETED, "done", "")
@@ -259,8 +259,8 @@ class TestSnapshots:
         harness.start()
         threading.Timer(0.02, scope.cancel).start()
         with pytest.raises(Cancelled):
-            harness.manager.status("lead", "", DEADLINE_SECONDS, scope)
-        assert harness.manager.status("alice", "", DEADLINE_SECONDS, CancelScope()) == "(none)"
+            harness.manager.tools.status("lead", "", DEADLINE_SECONDS, scope)
+        assert harness.manager.tools.status("alice", "", DEADLINE_SECONDS, CancelScope()) == "(none)"
         harness.program.cancel()
 
 
