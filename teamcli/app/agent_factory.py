@@ -179,8 +179,11 @@ class AgentFactory:
             if name not in known and not self.may_be_outside(name):
                 raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
         role = self.briefing.roles.match(request.role)
-        if request.claims:
-            self._check_claims(request, role)
+        if request.claims and not can_change(request.tools, role):
+            raise ToolError(
+                f"claims: '{request.name}' has none of {', '.join(CHANGING_TOOLS)}, so it could not do a task;"
+                " give it one of them, or spawn it without claims"
+            )
         model = self.briefing.teammate_model(request.model, role)
         chosen = next((each.budget for each in self.runtime.roster.members() if each.name == request.name), {})
         if self.runtime.budgets.member_is_bounded_in_usd(request.name, chosen):
@@ -194,13 +197,6 @@ class AgentFactory:
         if planned.budget_usd is not None:
             role = self.briefing.roles.match(planned.role)
             self.models.check_price(self.briefing.teammate_model(planned.model, role))
-
-    def _check_claims(self, request: SpawnRequest, role: Role | None) -> None:
-        if not can_change(request.tools, role):
-            raise ToolError(
-                f"claims: '{request.name}' has none of {', '.join(CHANGING_TOOLS)}, so it could not do a task;"
-                " give it one of them, or spawn it without claims"
-            )
 
     def context(self, team: TeammateManager, name: str, history: History, place: Workplace) -> AgentContext:
         # The commands of a sub-agent end with it.

@@ -238,8 +238,8 @@ def _foreign(row: Json, origin: Origin) -> Message:
     own_id = _given_id(row.get("id")) or ""
     # If a foreign program reuses an id for another text, that text must not be dropped as a repeat.
     key = message_id("outside", own_id, kind, sender, content) if own_id else ""
-    timestamp = _given_time(row.get("timestamp"))
-    seconds = origin.seen_at if timestamp is None else timestamp
+    given = row.get("timestamp")
+    seconds = float(given) if isinstance(given, int | float) and 0 <= given <= _MAX_TIMESTAMP else origin.seen_at
     return Message(MessageType(kind), sender, origin.name, content, seconds, own_id, is_foreign=True, key=key)
 
 
@@ -248,10 +248,6 @@ def _given_id(value: object) -> str | None:
     if not isinstance(value, str) or value.startswith(OWN_ID):
         return None
     return value if value.isprintable() and len(value) <= _MAX_FOREIGN_ID else None
-
-
-def _given_time(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 <= value <= _MAX_TIMESTAMP else None
 
 
 def _text(row: Json, name: str) -> str:

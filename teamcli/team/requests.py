@@ -193,7 +193,8 @@ class Requests:
             request = self.get(request_id)
             _check_who(request, by)
             check_open(request, self._has_lapsed(request))
-            _check_incarnation(request, incarnation)
+            if request.kind is Kind.SHUTDOWN and incarnation != request.incarnation:
+                raise TeamError(f"{request.id} is addressed to another incarnation of '{request.teammate}'")
             state = State.APPROVED if approve else State.REJECTED
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
 
@@ -266,8 +267,3 @@ def check_open(request: Request, has_lapsed: bool = False) -> None:
         raise TeamError(f"{request.id} has lapsed: the answer came after its deadline")
     if not request.is_open:
         raise TeamError(f"{request.id} was already {request.state} by {request.answered_by}; the first answer counts")
-
-
-def _check_incarnation(request: Request, incarnation: int | None) -> None:
-    if request.kind is Kind.SHUTDOWN and incarnation != request.incarnation:
-        raise TeamError(f"{request.id} is addressed to another incarnation of '{request.teammate}'")
