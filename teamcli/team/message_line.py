@@ -38,7 +38,7 @@ _MAX_TIMESTAMP = 1e11
 
 _quote = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder(strict=False).decode  # a raw tab inside a text is no reason to lose the line
+_decode = json.JSONDecoder(strict=False).decode  # other programs may write a raw tab in a text
 
 
 class Origin(NamedTuple):

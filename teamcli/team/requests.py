@@ -144,7 +144,7 @@ class Requests:
         return self._ticks() + min(max(0.0, request.deadline - self._clock()), self._shutdown_seconds)
 
     def open_shutdown(self, teammate: str, incarnation: int, asker: str, reason: str = "") -> Request:
-        """Raises: TeamError for an asker who may not, or while another such request stands; StateError."""
+        """Raises: TeamError for an asker who may not, or while another such request is open; StateError."""
         if asker not in IN_CHARGE:
             raise TeamError(f"only the lead or the user may ask for a shutdown, not '{asker}'")
         with self._change():

@@ -307,7 +307,7 @@ class Teammate(AgentThread):
         self._team.quiescence.teammate_idle()
 
     def _on_failure(self, error: Exception) -> None:
-        if self._is_handed_over or isinstance(error, LeaseLost):  # another host knows how its work stands
+        if self._is_handed_over or isinstance(error, LeaseLost):  # the other host records and reports its work
             self.hand_over(at_once=True)
             return
         self._state = ThreadState.REPORTING

@@ -159,7 +159,7 @@ class FakeAPI:
         Args:
             script: Answers in order, or `(request, n) -> answer`, where `n` counts valid requests from 0.
             default: Given when the answers have run out; without it, that is a breach.
-            key: Any other key is refused with 401, which is no breach.
+            key: Any other key is refused with 401, which is not a breach.
             keep_bodies: How many request bodies to remember (None: all), for very long runs.
             on_record: Called with every request, breach and finished answer as it happens.
             is_official: It takes all that the Messages API takes. By default it also refuses what a server with a
@@ -268,7 +268,7 @@ class FakeAPI:
         self._wait(lambda: self.disconnects >= n, timeout, lambda: f"{n} disconnects (have {self.disconnects})")
 
     def release(self) -> None:
-        """Let every stalled answer go on."""
+        """Let every stalled answer continue."""
         with self._changed:
             stalls, self._stalls = self._stalls, []
         for stall in stalls:

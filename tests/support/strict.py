@@ -72,7 +72,7 @@ def raw_breaches(raw: bytes) -> Iterator[str]:
     if not isinstance(body, dict):
         yield f"body: must be an object, not {type(body).__name__}"
     elif b"\\ud" in raw.lower() and LONE_SURROGATE.search(json.dumps(body, ensure_ascii=False)):
-        yield "body: holds a lone surrogate, which is no valid Unicode"
+        yield "body: contains a lone surrogate, which is not valid Unicode"
 
 
 def body_breaches(body: Json, sent: SentBlocks) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _tools_breaches(tools: object) -> Iterator[str]:
             yield f"tools.{index}: must be an object"
             continue
         if not NAME.fullmatch(str(tool.get("name", ""))):
-            yield f"tools.{index}.name: {tool.get('name')!r} is no valid tool name"
+            yield f"tools.{index}.name: {tool.get('name')!r} is not a valid tool name"
         if not _has_text(tool.get("description")):
             yield f"tools.{index}.description: is missing"
         schema = tool.get("input_schema")
@@ -148,7 +148,7 @@ def _cache_breaches(body: Json) -> Iterator[str]:
         yield f"cache_control: at most {MAX_CACHE_MARKS} marks are allowed, found {len(marks)}"
     for mark in marks:
         if not isinstance(mark, dict) or mark.get("type") != "ephemeral" or mark.get("ttl", "5m") not in ("5m", "1h"):
-            yield f"cache_control: {mark!r} is no valid mark"
+            yield f"cache_control: {mark!r} is not a valid mark"
 
 
 def _cache_marks(body: Json) -> Iterator[object]:
@@ -166,7 +166,7 @@ def _cache_marks(body: Json) -> Iterator[object]:
 
 
 def _shape_breaches(messages: object) -> Iterator[str]:
-    """What must hold before anything else about the messages can be said."""
+    """What must be true before the messages can be checked any further."""
     if not isinstance(messages, list) or not messages:
         yield "messages: at least one message is required"
         return
@@ -209,7 +209,7 @@ def _block_breaches(where: str, role: str, block: Json, sent: SentBlocks) -> Ite
             yield f"{where}: blocks of type {kind!r} are unknown, and the server never sent this one"
         return
     if kind not in (USER_BLOCKS if role == "user" else ASSISTANT_BLOCKS):
-        yield f"{where}: a {kind} block may not stand in a message of the {role}"
+        yield f"{where}: a {kind} block may not appear in a message of the {role}"
     for name in block.keys() - BLOCK_FIELDS[kind]:
         yield f"{where}.{name}: extra inputs are not permitted"
     yield from _KIND_CHECKS.get(kind, _nothing)(where, block, sent)
@@ -217,7 +217,7 @@ def _block_breaches(where: str, role: str, block: Json, sent: SentBlocks) -> Ite
 
 def _text_breaches(where: str, block: Json, _: SentBlocks) -> Iterator[str]:
     if not _has_text(block.get("text")):
-        yield f"{where}: text content blocks must hold more than whitespace, found {block.get('text')!r}"
+        yield f"{where}: text content blocks must contain more than whitespace, found {block.get('text')!r}"
 
 
 def _tool_use_breaches(where: str, block: Json, _: SentBlocks) -> Iterator[str]:
@@ -237,9 +237,9 @@ def _tool_result_breaches(where: str, block: Json, _: SentBlocks) -> Iterator[st
         return
     for at, item in enumerate(content):
         if not isinstance(item, dict) or item.get("type") not in ("text", "image", "document", "search_result"):
-            yield f"{where}.content.{at}: is no block that a tool result may hold"
+            yield f"{where}.content.{at}: is not a block that a tool result may contain"
         elif item["type"] == "text" and not _has_text(item.get("text")):
-            yield f"{where}.content.{at}: text content blocks must hold more than whitespace"
+            yield f"{where}.content.{at}: text content blocks must contain more than whitespace"
 
 
 def _thinking_breaches(where: str, block: Json, sent: SentBlocks) -> Iterator[str]:

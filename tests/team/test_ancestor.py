@@ -103,7 +103,7 @@ def test_r16_an_error_of_the_lead_ends_neither_the_program_nor_its_teammates(pro
         repl.wait_for("500")
         (program.directory / "go").touch()
         repl.wait_for("my part is done")
-        repl.wait_for("alive")  # her result woke the lead, which goes on with a valid history
+        repl.wait_for("alive")  # her result woke the lead, which continues with a valid history
         assert repl.leave() == 1  # on a pipe the code says that a task failed
 
 

@@ -227,13 +227,13 @@ class PostgresBusMachine(BusMachine):
 
     @invariant()
     def what_is_unread_is_known(self) -> None:
-        """The word about what others write comes a moment later."""
+        """The bus notices a moment later what others have written."""
         if self.unread:
             wait_until(lambda: self.bus.has_unread("alice", self.position))
 
     @rule()
     def kill_the_connections(self) -> None:
-        """What was committed stands, and the bus and its listener continue on new ones."""
+        """What was committed is kept, and the bus and its listener continue on new connections."""
         self.engine.connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and application_name = 'teamcli' and pid <> pg_backend_pid()"

@@ -193,7 +193,7 @@ def test_a_position_of_an_earlier_version_is_still_valid(make_bus: MakeBus, inbo
 
 
 def test_an_inbox_that_was_emptied_is_read_from_its_beginning(bus: FileBus, inbox: Path) -> None:
-    append(inbox, outside("a long line that is not there any more"))
+    append(inbox, outside("a long line that is gone later"))
     position = bus.unread("alice", Position()).position
     os.truncate(inbox, 0)
     assert not bus.has_unread("alice", position)

@@ -82,8 +82,8 @@ def test_a_second_shutdown_request_is_refused_while_one_is_open(requests: Reques
 @pytest.mark.parametrize("reviewer", ["lead", "user"])
 @pytest.mark.parametrize(("approve", "state"), [(True, State.APPROVED), (False, State.REJECTED)])
 def test_lead_or_user_reviews_a_plan(requests: Requests, reviewer: str, approve: bool, state: State) -> None:
-    request = requests.open_plan("alice", 1, "1. look 2. mend")
-    assert (request.asker, request.text, request.deadline) == ("alice", "1. look 2. mend", None)
+    request = requests.open_plan("alice", 1, "1. look 2. fix")
+    assert (request.asker, request.text, request.deadline) == ("alice", "1. look 2. fix", None)
     answered = requests.answer(request.id, reviewer, approve, "careful")
     assert (answered.state, answered.answered_by, answered.feedback) == (state, reviewer, "careful")
 

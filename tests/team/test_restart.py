@@ -174,7 +174,7 @@ def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_con
         assert program.run("send", "alice", "before").code == 0
         process.kill()
         process.communicate(timeout=60)
-    run(program, TeamScript(lead=[text("fresh")]))  # what had come before is no reason to go on
+    run(program, TeamScript(lead=[text("fresh")]))  # earlier mail must not resume anyone
     assert members(program)["alice"]["interrupted"]
     assert program.run("send", "alice", "since then").code == 0
     script = TeamScript(lead=[text("fresh")], alice=[text("I am back")])

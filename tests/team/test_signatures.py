@@ -114,7 +114,7 @@ def test_a_line_that_was_written_for_an_earlier_incarnation_is_set_aside(
         old = engine.content()[position.offset :]
     assert len(told) == 2
     assert "an earlier incarnation" in told[0]
-    assert len(bus.peek("alice")) == 6  # whoever looks sees them all
+    assert len(bus.peek("alice")) == 6  # a look shows them all
 
 
 def test_no_field_can_set_the_incarnation(bus: MessageBus, engine: Engine) -> None:

@@ -20,7 +20,7 @@ from tests.team.test_team import BYPASS, members, spawn
 
 
 class Case:
-    """A roster with alice at work, and a clock that stands still."""
+    """A roster with alice at work, and a clock that does not move."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Stopping, pausing and dismissing teammates: who is told, what it costs, what lets them go on."""
+"""Stopping, pausing and dismissing teammates: who is notified, what it costs, and what resumes them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_a_foreign_append_wakes_waiting_threads_and_notifies_subscribers(bus: Fi
         batch = bus.unread("alice", position)
         assert contents(batch.messages) == [str(n)]
         position = batch.position
-        wait_until(lambda n=n: len(heard) > n)  # who waits may be quicker than who is told
+        wait_until(lambda n=n: len(heard) > n)  # the wait may end before the listener is called
     assert set(heard) == {"alice"}
 
 
