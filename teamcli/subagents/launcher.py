@@ -43,7 +43,7 @@ class SubAgentLauncher:
                 sub = SubAgent(id, parent, task, scope, is_background, self._runner, above)
                 built = self._team.build(sub, found.agent, self._transcripts / f"{id}.jsonl")
                 self._runner.register(sub, built)
-                self._registry.add(sub)
+                self._registry.add(sub)  # inside the block, so that it counts toward the limit at every moment
         except TeamcliError as e:
             raise ToolError(str(e)) from e
         self._runner.emit_state(sub)

@@ -65,6 +65,7 @@ class Ledger:
         self.problem = ""
         """Why nothing is known about an earlier run."""
         try:
+            # Not those that were waiting for the user: they have ended with the program.
             for entry in map(LedgerEntry.from_row, _rows(path, "running")):
                 self._entries[entry.id] = entry
         except StateError as e:

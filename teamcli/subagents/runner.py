@@ -96,7 +96,7 @@ class SubAgentRunner:
         try:
             if sub.is_background:
                 self.ledger.add(_ledger_entry(sub))
-        except StateError:
+        except StateError:  # it never runs, so nothing else would close what it has open
             built.release()
             raise
 
@@ -140,7 +140,7 @@ class SubAgentRunner:
         if self.ledger.problem:
             self._warn(LEAD, f"What sub-agents of an earlier run were doing is unknown: {self.ledger.problem}")
         for entry in self.ledger.all():
-            if self._team.has_member(entry.parent):
+            if self._team.has_member(entry.parent):  # else nobody would ever read the report
                 self._team.post(_report(entry, _recorded_ending(transcripts / f"{entry.id}.jsonl")), once=True)
             self.ledger.remove(entry.id)
 
@@ -170,12 +170,14 @@ class SubAgentRunner:
 
     def _work(self, sub: SubAgent, built: BuiltAgent) -> Ending:
         timed_out = f"timed out after {self._timeout_seconds:g} s"
+        # Started only now: waiting for a slot does not count.
         timer = threading.Timer(self._timeout_seconds, sub.scope.cancel, (timed_out,))
         timer.daemon = True
         timer.start()
         try:
             opening = built.opening._replace(blocks=[*built.opening.blocks, *_said_by_hooks(sub, built.agent)])
             ended = run_turn(built.agent, opening, sub.scope, sub.incoming)
+            # What arrived during its last answer was accepted, so it must be read.
             while ended.outcome is Outcome.DONE and (mail := sub.last_incoming()).blocks:
                 ended = run_turn(built.agent, mail, sub.scope, sub.incoming)
         finally:
@@ -183,9 +185,10 @@ class SubAgentRunner:
         return _ending(ended, sub, timed_out)
 
     def _conclude(self, sub: SubAgent, built: BuiltAgent, ending: Ending, parent_scope: CancelScope) -> None:
-        sub.begin_ending()
+        sub.begin_ending()  # first: its parent may ask for the state as soon as it has the report
         try:
             if not self._cancel.cancelled:  # else the next start reports it as lost
+                # In this order: after a crash, the next start reads how it ended from here, and sends what is missing.
                 built.agent.conversation.note({"kind": "end", **ending._asdict()})
                 if sub.is_background and not parent_scope.cancelled:
                     self._team.post(_report(_ledger_entry(sub), ending, sub.stopped_by_user))

@@ -54,4 +54,4 @@ class Slots:
                 self._free -= 1
             finally:
                 self._waiting.remove(ticket)
-                self._changed.notify_all()
+                self._changed.notify_all()  # the next in line may have waited only for this one

@@ -89,5 +89,6 @@ class Updates:
             for take_snapshot in changed.values():
                 self._listeners.notify(take_snapshot())
             with self._wake:
+                # Changes that came since are still delivered: a listener gets every end.
                 if self._wake.wait_for(lambda: self._is_closed, PAUSE_SECONDS) and not self._changed:
                     return

@@ -46,7 +46,7 @@ class Inbox:
         with as_state_error("write", self.path), self._lock:
             while True:
                 if not self._can_write:
-                    self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
+                    self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)  # reading too: a torn line shows at its last byte
                 self._close_torn_line()
                 end = self._write(lines)
                 if self._is_at_path():
@@ -128,9 +128,11 @@ class Inbox:
         """
         with as_state_error("rotate", self.path), self._lock:
             size = self._current_file() if position.offset > limit_bytes else None
+            # Someone may have appended since: an inbox with unread mail stays.
             if size is None or size.bytes != position.offset or not is_valid(self._fd, size.bytes, position):
                 return False
             archive.parent.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+            # Writers that keep the file open append to the archive from now on; `Archives` brings what they add.
             self.path.rename(archive)
             if self._durable:
                 sync_directory(archive.parent)
@@ -184,10 +186,10 @@ class Inbox:
         return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
     def _write(self, lines: bytes) -> int:
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # so that no other writer takes the part of a long line for a torn one
         try:
             written = os.write(self._fd, lines)
-            if written < len(lines):
+            if written < len(lines):  # the disk is full
                 self._take_back(written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
@@ -200,6 +202,7 @@ class Inbox:
         try:
             os.fsync(self._fd)
         except OSError:
+            # The sender gets an error and may try again: what may be on the disk must not arrive as well.
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             self._take_back(written)
             fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -231,7 +234,7 @@ class Inbox:
         size = size_of(self._path)
         if size is None or self._is_closed:
             return None
-        if self._fd < 0 or size.inode != self._inode:
+        if self._fd < 0 or size.inode != self._inode:  # others have deleted or replaced it since
             self._open(os.O_RDONLY)
         found = os.fstat(self._fd)
         return Size(self._inode, found.st_size, found.st_ctime_ns)
@@ -247,11 +250,11 @@ class Inbox:
         self._close_file()
         self._fd, self._can_write = fd, flags != os.O_RDONLY
         self._inode = os.fstat(fd).st_ino
-        if is_new and self._durable:
+        if is_new and self._durable:  # the lines are synced, but without its name nobody would find the file
             sync_directory(self.path.parent)
 
     def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd, self._can_write = -1, False
-            self._inode = self._directory_changed = 0
+            self._inode = self._directory_changed = 0  # a file that appears now may get the same inode

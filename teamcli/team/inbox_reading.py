@@ -115,18 +115,18 @@ def _opened(path: Path) -> Iterator[int]:
 
 def start_at(fd: int, position: Position, state: InboxState) -> Start:
     size = os.fstat(fd).st_size
-    if position.generation < state.generation:
+    if position.generation < state.generation:  # the file that was read is gone: everything in this one is new
         return Start(0, 0)
     if is_valid(fd, size, position):
         return Start(position.offset, max(position.offset, position.repeats_until))
     moved = state.continued(position)
     if moved is not None and is_valid(fd, size, moved):
         return Start(moved.offset, max(moved.offset, moved.repeats_until))
-    return Start(0, size)
+    return Start(0, size)  # edited or replaced: from the beginning, and ids show what is new
 
 
 def is_valid(fd: int, size: int, position: Position) -> bool:
-    if position.offset == 0 or position.offset > size:
+    if position.offset == 0 or position.offset > size:  # the latter if it was emptied or cut
         return position.offset == 0
     if not position.check:  # written by an earlier version
         return os.pread(fd, 1, position.offset - 1) == b"\n"
@@ -156,7 +156,7 @@ def _end_of_line(fd: int, offset: int, size: int) -> int | None:
         newline = data.find(b"\n")
         if newline >= 0:
             return offset + newline + 1
-        offset += len(data) or size
+        offset += len(data) or size  # nothing is left to read if the file was cut in the meantime
     return None
 
 
@@ -165,9 +165,8 @@ def _next_data(fd: int, offset: int, size: int) -> int:
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as e:
-        return (
-            size if e.errno == errno.ENXIO else offset
-        )  # only a hole is left, or the file system does not report holes
+        # Only a hole is left; or the file system does not report holes.
+        return size if e.errno == errno.ENXIO else offset
 
 
 def size_of(path: str) -> Size | None:

@@ -131,7 +131,7 @@ class Mailbox:
     def take(self) -> Taken:
         """What is unread, for a tool's result or for `take_after`. Only `recorded` makes it count as read."""
         batch = self._bus.unread(self._name, self._reading, self._seen, MOST_AT_ONCE)
-        self._reading = batch.position
+        self._reading = batch.position  # a second call in the same answer must not return the same messages
         if not batch.messages:
             return Taken()
         ids = [message.read_as for message in batch.messages]
@@ -176,7 +176,7 @@ class Mailbox:
 
     def rotate(self) -> None:
         """Archive a long inbox that is fully read. Only at the start, before any agent runs."""
-        if not self._unanswered:
+        if not self._unanswered:  # `take_unseen` must still find those in the inbox
             self._committed = self._reading = self._answered = self._bus.rotate(self._name, self._committed)
 
     def release(self) -> None:

@@ -135,6 +135,7 @@ class Requests:
     def load(self, requests: Iterable[Request]) -> None:
         """Replace all requests. For the roster, inside its lock."""
         self._all = {request.id: request for request in requests}
+        # This also undoes a change and takes over those of other processes: the time that has passed still counts.
         self._due = {request.id: self._due.get(request.id, self._due_at(request)) for request in self.all_open()}
 
     def _due_at(self, request: Request) -> float:
@@ -160,6 +161,7 @@ class Requests:
         """
         with self._change():
             earlier = [each for each in self.all() if each.concerns(teammate) and each.kind is Kind.SHUTDOWN]
+            # Also a request that was refused: asked twice by the user, a teammate is stopped.
             if any(each.asker == USER and each.incarnation == incarnation for each in earlier):
                 return None
             self._close(self.all_open(teammate, Kind.SHUTDOWN), State.VOID)
@@ -192,8 +194,8 @@ class Requests:
         with self._change():
             request = self.get(request_id)
             _check_who(request, by)
-            check_open(request, self._has_lapsed(request))
-            if request.kind is Kind.SHUTDOWN and incarnation != request.incarnation:
+            check_open(request, self._has_lapsed(request))  # `expire` may come a moment after the deadline
+            if request.kind is Kind.SHUTDOWN and incarnation != request.incarnation:  # its successor was not asked
                 raise TeamError(f"{request.id} is addressed to another incarnation of '{request.teammate}'")
             state = State.APPROVED if approve else State.REJECTED
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
@@ -203,14 +205,14 @@ class Requests:
 
         Raises: StateError
         """
-        if not any(map(self._has_lapsed, self.all())):
+        if not any(map(self._has_lapsed, self.all())):  # before a change, which is written even if it changes nothing
             return []
         with self._change():
             lapsed = self._close(filter(self._has_lapsed, self.all()), State.LAPSED)
         return [request for request in lapsed if self._all.get(request.id) is request]  # else another host was faster
 
     def seconds_left(self, request: Request) -> float:
-        return max(0.0, self._due.get(request.id, math.inf) - self._ticks())
+        return max(0.0, self._due.get(request.id, math.inf) - self._ticks())  # a plan has no deadline
 
     def _has_lapsed(self, request: Request) -> bool:
         return request.is_open and not self.seconds_left(request)

@@ -115,6 +115,7 @@ class Roster:
             earlier = self.get(member.name)
             moved = self._moved(earlier, Status.SPAWNING, {})
             self.requests.void_here(member.name)
+            # Budgets bound what a teammate uses over all its incarnations.
             kept = {each: getattr(earlier, each) for each in ("name", "budget", "used", "unknown")}
             status = member.status if member.status is Status.IDLE else moved.status
             fresh = member._replace(status=status, incarnation=moved.incarnation, **kept)
@@ -147,7 +148,7 @@ class Roster:
             moved = self._put(self._moved(self.get(name), to, fields))
             if to in (Status.SHUTDOWN, Status.SPAWNING):
                 self.requests.void_here(name)
-        self._table.follow()
+        self._table.follow()  # without the lock, under which every model call counts: it must not wait for the disk
         return moved
 
     def reassign(self, name: str, /, **terms: Any) -> Member:
@@ -202,6 +203,7 @@ class Roster:
         """At start, before any teammate runs: teammates that worked when the program ended become idle, interrupted.
         Only those that this process runs."""
         with self._table.lock:
+            # A question or a wait for mail has ended with the program. The review of a plan has not.
             self._table.put_all(
                 member._replace(waiting_for=waits_for)
                 for member in self.members()
@@ -248,7 +250,7 @@ class Roster:
         if not self.needs_recovery:
             return []
         missing = missing_members(self._table.members, transcripts, inboxes)
-        if missing or self.problem:
+        if missing or self.problem:  # a damaged file is replaced, even if nobody is missing
             with self._table.saved():
                 self._table.put_all(member._replace(since=self._clock()) for member in missing)
             self._table.announce()

@@ -211,7 +211,7 @@ def read_file(path: Path) -> bytes | None:
             return None
         raise
     with as_state_error("read", path), os.fdopen(fd, "rb") as file:
-        data = file.read(LARGEST_TEAM + 1)
+        data = file.read(LARGEST_TEAM + 1)  # a file of any size may be there
     if len(data) > LARGEST_TEAM:
         raise StateError(f"{path} is larger than {LARGEST_TEAM // 1_000_000} MB; move it away, and the team is rebuilt")
     return data
@@ -267,7 +267,7 @@ def keep_aside(path: Path, data: bytes) -> Path:
         kept = read_file(aside)
         if kept is None:
             write_atomic(aside, data)
-        if kept in (None, data):
+        if kept in (None, data):  # an earlier start may have copied the same damage
             return aside
     raise AssertionError("numbers do not end")
 

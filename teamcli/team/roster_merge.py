@@ -68,7 +68,7 @@ def _merged_each(
     result: list[T] = []
     for entry in theirs:
         was, is_now = known.get(key(entry)), mine.get(key(entry))
-        if was is None:
+        if was is None:  # new on their side
             result.append(entry)
         elif is_now is not None:
             result.append(is_now if entry is was else merge(was, is_now, entry))

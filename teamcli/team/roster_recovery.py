@@ -25,6 +25,7 @@ def missing_members(known: Collection[str], transcripts: Path, inboxes: Path) ->
 
 
 def _rebuilt(name: str, transcripts: Path) -> Member:
+    # A spawn after a shutdown archives the transcript of the incarnation before it.
     earlier = sum(path.name.casefold().startswith(f"{name.casefold()}.") for path in _files(transcripts / "archive"))
     # One that had its own checkout must not come back in the shared directory.
     has_checkout = (transcripts.parent / "worktrees" / f"{name}.json").exists()
