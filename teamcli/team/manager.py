@@ -127,7 +127,7 @@ class TeammateManager:
             self.mail.send_work(request, {TERMS_FIELD: terms})
 
     def describe(self) -> str:
-        for teammate in self.agents.teammates:  # who has read a result finds its sender idle
+        for teammate in self.agents.teammates:  # an agent that has read a result must find its sender idle
             teammate.wait_until_reported()
         self.roster.refresh()
         members = self.roster.members()

@@ -19,8 +19,8 @@ from teamcli.team.terms import terms_in
 
 
 class TeammateWork:
-    """In the transcript, in the roster, and as messages to the lead. Once the teammate's thread runs, only that
-    teammate changes it."""
+    """In the transcript, in the roster, and as messages to the lead. From its first turn on, only the teammate changes
+    it: with its lock, or in its thread."""
 
     def __init__(self, agent: Agent, setup: TeammateSetup, roster: Roster, outbox: Outbox, latest: LatestWork) -> None:
         """`latest` is the latest piece of work, as the transcript records it."""
@@ -44,7 +44,7 @@ class TeammateWork:
     def _member(self) -> Member:
         return self._roster.get(self._agent.name)
 
-    # Before its thread runs, and after it has ended
+    # Before its first turn, and after its thread has ended
 
     def change_terms(self, terms: Mapping[str, Any]) -> None:
         """Work on other terms, from the next piece of work on."""
