@@ -22,8 +22,8 @@ from teamcli.errors import TeamcliError
 from teamcli.session.ports import RecordedPort
 from teamcli.store.location import shown_url
 from teamcli.store.postgres.bus import PostgresBus
-from teamcli.store.postgres.database import Listener
 from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
+from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.roster import ALL_MEMBERS
 from teamcli.store.postgres.transcripts import read_position
 from teamcli.team.hosting import Hosting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.store.postgres import database as module
-from teamcli.store.postgres.database import Database, Listener, Topic, connect
+from teamcli.store.postgres.database import Database, Topic, connect
+from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.schema import MIGRATIONS, check_version, migrate
 from tests.support.postgres import PASSWORD, Server
 from tests.support.program import ROOT
@@ -264,7 +266,11 @@ def in_proxy(proxy: Proxy, postgres_url: str) -> str:
 
 @pytest.mark.parametrize("damage", [Proxy.cut, Proxy.stall])
 def test_a_network_that_is_cut_or_stalls_is_an_outage_that_ends(
-    proxy: Proxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Proxy], None]
+    proxy: Proxy,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[Proxy], None],
+    gives_up: Callable[[], bool],
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     opened = Opened(f"{in_proxy(proxy, postgres_url)}?connect_timeout=2")
@@ -275,7 +281,7 @@ def test_a_network_that_is_cut_or_stalls_is_an_outage_that_ends(
     damage(proxy)
     thread, results = in_thread(lambda: opened.one("select 2"))
     wait_until(lambda: opened.notices)
-    wait_until(lambda: not heard.listener.wait_until_listening(0))
+    wait_until(gives_up)
     proxy.restore()
     thread.join(DEADLINE_SECONDS)
     assert results == [2]
@@ -461,6 +467,13 @@ def heard(postgres_url: str) -> Iterator[Heard]:
     made.listener.close()
 
 
+@pytest.fixture
+def gives_up(caplog: pytest.LogCaptureFixture) -> Callable[[], bool]:
+    """Whether a listener has found that it has no connection."""
+    caplog.set_level(logging.INFO)
+    return lambda: "the listener has no connection" in caplog.text
+
+
 def pids_of_listeners(connection: psycopg.Connection[Any]) -> list[int]:
     query = "select pid from pg_stat_activity where datname = current_database() and query = 'listen two'"
     return [pid for (pid,) in connection.execute(query).fetchall()]
@@ -511,12 +524,12 @@ def test_a_listener_looks_again_from_time_to_time(postgres_url: str) -> None:
     heard.listener.close()
 
 
-def test_a_listener_survives_an_outage(own_postgres: Server) -> None:
+def test_a_listener_survives_an_outage(own_postgres: Server, gives_up: Callable[[], bool]) -> None:
     heard = Heard(own_postgres.url())
     heard.listener.start()
     wait_until(lambda: heard.gaps)
     own_postgres.stop()
-    wait_until(lambda: not heard.listener.wait_until_listening(0))
+    wait_until(gives_up)
     own_postgres.start()
     wait_until(lambda: len(heard.gaps) == 2)
     heard.listener.close()
@@ -527,11 +540,13 @@ def test_a_bug_in_who_listens_ends_nothing(opened: Opened, heard: Heard) -> None
     wait_until(lambda: heard.topics == ["task"])
 
 
-def test_closing_a_listener_takes_no_time_whatever_it_does(postgres_url: str, tmp_path: Path) -> None:
+def test_closing_a_listener_takes_no_time_whatever_it_does(
+    postgres_url: str, tmp_path: Path, gives_up: Callable[[], bool]
+) -> None:
     for url in (postgres_url, f"postgresql://x@/x?host={tmp_path}"):
         heard = Heard(url)
         heard.listener.start()
-        heard.listener.wait_until_listening(0.2)
+        wait_until(lambda listens_now=heard.gaps: listens_now or gives_up())
         heard.listener.close(DEADLINE_SECONDS)
         assert not heard.listener._thread.is_alive()
     Heard(postgres_url).listener.close()  # never started

@@ -23,7 +23,7 @@ def bus(team: Team, tmp_path: Path) -> PostgresBus:
     from teamcli.store.postgres.bus import PostgresBus
     from teamcli.store.postgres.team_rows import Fence
 
-    return PostgresBus(team, Fence(team), tmp_path, False)
+    return PostgresBus(team, Fence(team), tmp_path)
 
 
 @pytest.mark.parametrize("order", [Order.RESUME, Order.INTERRUPT])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from teamcli.store.postgres.bus import PostgresBus
-from teamcli.store.postgres.database import Listener
+from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.team_rows import Fence, Team
 from tests.support.postgres import open_test_team
 from tests.support.waiting import DEADLINE_SECONDS
@@ -30,18 +31,23 @@ class HostBus(PostgresBus):
         fence = Fence(self.team)
         for name, epoch in (epochs or {}).items():
             fence.hold(name, epoch)
-        super().__init__(self.team, fence, directory, False, on_quarantine)
+        super().__init__(self.team, fence, directory, on_quarantine)
         channels = (self.team.channel, self.team.lead_channel)
-        self.listener = Listener(url, channels, self._on_topics, self.look_again) if listens else None
+        self.listener = Listener(url, channels, self._on_topics, self._on_gap) if listens else None
+        self._listens = threading.Event()
         if self.listener:
             self.listener.start()
-            assert self.listener.wait_until_listening(DEADLINE_SECONDS)
+            assert self._listens.wait(DEADLINE_SECONDS)
 
     def close(self) -> None:
         super().close()
         if self.listener:
             self.listener.close()
         self.team.database.close()
+
+    def _on_gap(self) -> None:
+        self.look_again()
+        self._listens.set()
 
     def _on_topics(self, topics: Sequence[str]) -> None:
         for topic in topics:

@@ -41,7 +41,6 @@ class PostgresBus:
         team: Team,
         fence: Fence,
         directory: Path,
-        durable: bool = True,
         on_quarantine: Callable[[str], None] = lambda _: None,
         newest: Newest | None = None,
     ) -> None:
@@ -49,7 +48,6 @@ class PostgresBus:
         self._database = team.database
         self._rows = MessageRows(team, fence, newest or Newest())
         self._directory = directory
-        self._durable = durable
         self._on_quarantine = on_quarantine
         self._boxes: dict[str, _RowInbox] = {}
         self._boxes_lock = threading.Lock()
@@ -302,7 +300,7 @@ class PostgresBus:
             return box
         path = self._directory / f"{name.replace('/', '.')}.bad.jsonl"
         with self._boxes_lock:
-            return self._boxes.setdefault(name, _RowInbox(Quarantine(path, self._durable, self._on_quarantine)))
+            return self._boxes.setdefault(name, _RowInbox(Quarantine(path, True, self._on_quarantine)))
 
 
 def _check_address(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Connections to the database: one for what this process reads and writes, and one that listens.
+"""The connection to the database for all that this process reads and writes.
 
 Every transaction may run twice: if the connection is lost while it commits, nobody knows whether it has. So each one
 must be harmless to repeat, by the ids, numbers and versions of what it writes.
@@ -10,11 +10,9 @@ import logging
 import math
 import random
 import re
-import selectors
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -40,8 +38,6 @@ LAST_ANSWER_SECONDS = 1.0
 """How long a whole answer may take while teamcli exits."""
 NOTIFY_AGAIN_SECONDS = 0.2
 """When a notification that could not be sent is tried again."""
-SILENCE_SECONDS = 20.0
-"""After this time without a notification, the listener checks whether its connection still works."""
 _SETTINGS = "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s"
 _DEFAULTS: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -209,7 +205,7 @@ class Database:
                     self._drop()
                 else:
                     self._note_outage(e)
-                    _wait(self._cancel, pause)
+                    wait_about(self._cancel, pause)
                     self._check_cancelled()
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -218,7 +214,7 @@ class Database:
         self._waiting_since = None
         self._lock.release()
         try:
-            _wait(self._cancel, seconds)
+            wait_about(self._cancel, seconds)
         finally:
             self._lock.acquire()
             self._waiting_since = time.monotonic()
@@ -231,7 +227,7 @@ class Database:
         return act(self._connection)
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """In a thread, because an attempt cannot be interrupted, and leaving must not wait for it."""
+        """In a thread of its own: an attempt cannot be interrupted, and teamcli must not wait for it to exit."""
 
         def attempt() -> _PatientConnection:
             return connect(self._url, self._cancel)
@@ -324,93 +320,6 @@ class Database:
             self._connection = None
 
 
-class Listener:
-    """A thread that waits for notifications. After each gap, it asks everyone to look for themselves."""
-
-    def __init__(
-        self,
-        url: str,
-        channels: Sequence[str],
-        on_topics: Callable[[Sequence[str]], None],
-        on_gap: Callable[[], None],
-        silence_seconds: float = SILENCE_SECONDS,
-        is_known: Callable[[int, str], bool] = lambda pid, topic: False,
-    ) -> None:
-        """All are called in the listener's thread. `on_topics` gets the names of the topics that have arrived since the
-        last call. `on_gap` is called when it begins to listen, and whenever it may have missed something. `is_known`
-        gets the process of the server that a notification is from, and the name of its topic; if it says so, that is
-        left out."""
-        self._url = url
-        self._channels = channels
-        self._on_topics = on_topics
-        self._on_gap = on_gap
-        self._is_known = is_known
-        self._silence_seconds = silence_seconds
-        self._closed = CancelScope()
-        self._woken, self._wake = socket.socketpair()
-        self._is_listening = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="database listener", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wait_until_listening(self, timeout_seconds: float) -> bool:
-        return self._is_listening.wait(timeout_seconds)
-
-    def close(self, timeout_seconds: float = 1.0) -> None:
-        self._closed.cancel("closed")
-        self._wake.close()
-        if self._thread.ident is None:
-            self._woken.close()
-        elif self._thread is not threading.current_thread():
-            self._thread.join(timeout_seconds)
-
-    def _run(self) -> None:
-        with self._woken:
-            self._stay_connected()
-
-    def _stay_connected(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        while not self._closed.cancelled:
-            try:
-                with connect(self._url) as connection:
-                    for channel in self._channels:
-                        connection.execute(f"listen {channel}".encode())
-                    self._is_listening.set()
-                    self._call(self._on_gap)
-                    pause = FIRST_PAUSE_SECONDS
-                    self._listen(connection)
-            except (psycopg.Error, OSError, StateError) as e:
-                logger.info("the listener has no connection: %s", e)
-            finally:
-                self._is_listening.clear()
-            _wait(self._closed, pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-    def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        # psycopg itself would wake up ten times a second to see a Ctrl-C.
-        with selectors.DefaultSelector() as selector:
-            selector.register(connection, selectors.EVENT_READ)
-            selector.register(self._woken, selectors.EVENT_READ)
-            looked_at = time.monotonic()
-            while not self._closed.cancelled:
-                arrived = [(each.pid, each.payload) for each in connection.notifies(timeout=0)]
-                news = [topic for pid, topic in arrived if not self._is_known(pid, topic)]
-                if news:
-                    self._call(self._on_topics, tuple(dict.fromkeys(news)))  # of several equal ones, one is enough
-                if not selector.select(looked_at + self._silence_seconds - time.monotonic()):
-                    connection.execute("select 1")  # half a connection would be silent forever
-                    self._call(self._on_gap)  # a notification is lost if its sender dies right after the commit
-                    looked_at = time.monotonic()
-
-    def _call(self, callback: Callable[..., None], *arguments: Sequence[str]) -> None:
-        if not self._closed.cancelled:
-            try:
-                callback(*arguments)
-            except Exception:  # boundary: all others still have to hear what happens
-                logger.exception("%s failed", callback)
-
-
 class _PatientConnection(psycopg.Connection[Any]):
     """Does not wait forever for an answer, and not long if teamcli exits. The time limits of the server do not help if
     its answers do not arrive."""
@@ -463,7 +372,7 @@ def connect(url: str, cancel: CancelScope | None = None) -> _PatientConnection:
     return connection
 
 
-def _wait(scope: CancelScope, seconds: float) -> None:
+def wait_about(scope: CancelScope, seconds: float) -> None:
     """With jitter, or all hosts would come back at the same moment."""
     scope.wait(seconds * random.uniform(0.5, 1.0))
 
