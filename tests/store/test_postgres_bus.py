@@ -214,7 +214,7 @@ def test_an_agent_that_was_taken_over_cannot_write_here_until_it_is_held_again(h
     fence = Fence(here.team)
     fence.hold("bob", 1)
     fence.lose("bob", 1)
-    assert fence.agents == []
+    assert fence.held() == {}
     with pytest.raises(LeaseLost):
         here.team.database.run(lambda cursor: fence.check(cursor, "bob"))
     fence.forget("bob")

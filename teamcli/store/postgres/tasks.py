@@ -207,7 +207,7 @@ class TaskRows(TaskStorage):
 
         Raises: LeaseLost
         """
-        if actor != USER or self._fence.agents:  # the user may change tasks from any shell
+        if actor != USER or self._fence.held():  # the user may change tasks from any shell
             self._fence.check(cursor, self._fence.holder(actor)[0])
         # Unlike an update of the key, this lets others insert rows that refer to the team.
         cursor.execute("select last_task, task_changes from team where id = %s for no key update", (self._team.id,))

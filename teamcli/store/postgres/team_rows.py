@@ -86,10 +86,6 @@ class Fence:
     def is_lost(self, agent: str) -> bool:
         return self._epochs.get(agent) == _LOST
 
-    @property
-    def agents(self) -> list[str]:
-        return list(self.held())
-
     def held(self) -> dict[str, int]:
         """The agents of this host, with their epochs."""
         return {name: epoch for name, epoch in list(self._epochs.items()) if epoch != _LOST}
