@@ -12,8 +12,8 @@ from teamcli.errors import StateError, UsageError
 from teamcli.storage.files import as_state_error, sync_directory
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.documents import TOKEN, Documents
-from teamcli.store.importing import MOVED, move_aside
 from teamcli.store.mirror import Mirror
+from teamcli.store.team_files import MOVED, move_aside
 from teamcli.team.message_line import LineCodec
 from teamcli.team.signing import ensure_token, key_of
 

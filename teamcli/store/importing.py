@@ -6,25 +6,36 @@ Lines that the directory's key has signed are signed with the team's key instead
 from __future__ import annotations
 
 import json
-import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.storage.files import PRIVATE_DIR, as_state_error, read_json, read_regular, sync_directory, write_atomic
+from teamcli.storage.files import read_json, write_atomic
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.documents import ARCHIVES, LINES, STATE, TOKEN, TRANSCRIPTS, Documents, is_team_file
 from teamcli.store.file_forms import config_file, lock_file, read_position, state_file, task_file
 from teamcli.store.line_text import NumberedLine, Oddities, is_torn, lines_of, text_of
 from teamcli.store.mirror import SUBAGENTS
+from teamcli.store.team_files import (
+    MOVED,
+    archives_in,
+    files_in,
+    is_addressed,
+    is_agent,
+    logs_in,
+    move_aside,
+    read_content,
+    refuse_links,
+    with_incarnations,
+)
 from teamcli.store.team_reader import TeamReader
 from teamcli.tasks.task_file import Damaged, StoredTask, number_of, read_task
 from teamcli.team.archive import Archives
 from teamcli.team.inbox_file import Inbox
 from teamcli.team.inbox_state import InboxState, Position
-from teamcli.team.message import LEAD, is_address, is_subagent
+from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.message_line import LineCodec
 from teamcli.team.roster_file import TeamConfig, read_file, read_team
 from teamcli.team.signing import KEY_BYTES, key_of, read_token
@@ -36,15 +47,10 @@ if TYPE_CHECKING:
 
 MARKER = "importing"
 """Names an import, in the directory while it runs, and in the database for ever."""
-MOVED = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "subagents.json", ".inbox-token")
 IMPORTED_HOST = ""
 """The host of events that were imported. No real host has such a name."""
 _TABLES = ("member", "request", "inbox", "transcript", "task", "event")
 _BATCH, _BATCH_CHARACTERS = 200, 4_000_000
-_ARCHIVED = re.compile(r"(?P<name>.+)\.(?P<number>[0-9]{1,20})\.jsonl")
-_LAST_INCARNATION = 1_000_000
-"""A higher number in the name of an archived conversation is a time."""
-_LARGEST_FILE = 200_000_000
 
 
 class _Conversation(NamedTuple):
@@ -73,7 +79,7 @@ class Import:
         Raises: StateError
         """
         source = self._source
-        _refuse_links([source.root, *(source.root / name for name in MOVED)])
+        refuse_links([source.root, *(source.root / name for name in MOVED)])
         lock = LeadLock.take(source.lock)
         if lock is None:
             raise StateError(f"teamcli is running in {source.root.parent}: stop it, then import")
@@ -83,7 +89,7 @@ class Import:
                     f"a merge is unfinished in {source.root.parent}: start teamcli there once, then import"
                 )
             marker = source.root / MARKER
-            token = _content(marker).decode("ascii", "replace") if marker.exists() else secrets.token_hex(16)
+            token = read_content(marker).decode("ascii", "replace") if marker.exists() else secrets.token_hex(16)
             write_atomic(marker, token.encode())
             self._deliver_late_lines()
             self._team.database.run(lambda cursor: self._import(cursor, token))
@@ -95,7 +101,7 @@ class Import:
 
     def _deliver_late_lines(self) -> None:
         """What a program has appended to an archived inbox, as the next start would."""
-        for path in _logs(self._source.inbox):
+        for path in logs_in(self._source.inbox):
             inbox = Inbox(path, durable=True)
             Archives(inbox, InboxState(path.with_suffix(".state.json"))).carry_over(self._files_codec.with_id)
             inbox.close()
@@ -143,16 +149,16 @@ class Import:
 
     def _put_conversations(self, cursor: Cursor[Any], roster: TeamConfig) -> None:
         current = {LEAD: 0, **{member.name: member.incarnation for member in roster.members}}
-        archive = _archived(self._source.transcripts / "archive")
+        archive = archives_in(self._source.transcripts / "archive")
         found, numbers = [], dict[str, dict[str, int]]()
-        for path in filter(_is_addressed, _logs(self._source.transcripts)):
+        for path in filter(is_addressed, logs_in(self._source.transcripts)):
             current.setdefault(path.stem, len(archive.get(path.stem, ())) + 1)
             found.append(_Conversation(path.stem, current[path.stem], path))
         for name, paths in archive.items():
-            for number, incarnation, path in _incarnations(paths, current.get(name, len(paths) + 1)):
+            for number, incarnation, path in with_incarnations(paths, current.get(name, len(paths) + 1)):
                 numbers.setdefault(name, {})[str(incarnation)] = number
                 found.append(_Conversation(name, incarnation, path))
-        for path in _logs(self._source.subagent_transcripts):
+        for path in logs_in(self._source.subagent_transcripts):
             if is_team_file(f"transcripts/subagents/{path.name}"):
                 name = path.stem if is_subagent(path.stem) else SUBAGENTS + path.stem
                 found.append(_Conversation(name, 0, path))
@@ -176,10 +182,10 @@ class Import:
         self._put_oddities(cursor, path, f"transcript/{agent}/{incarnation}", oddities)
 
     def _put_inboxes(self, cursor: Cursor[Any]) -> None:
-        archive = _archived(self._source.inbox / "archive")
-        present = {path.stem: path for path in _logs(self._source.inbox) if _is_addressed(path)}
-        states = {path.name.removesuffix(".state.json") for path in _files(self._source.inbox, ".state.json")}
-        for name in sorted({*present, *archive, *filter(_is_name, states)}):
+        archive = archives_in(self._source.inbox / "archive")
+        present = {path.stem: path for path in logs_in(self._source.inbox) if is_addressed(path)}
+        states = {path.name.removesuffix(".state.json") for path in files_in(self._source.inbox, ".state.json")}
+        for name in sorted({*present, *archive, *filter(is_agent, states)}):
             self._progress(f"inbox of {name}")
             self._put_inbox(cursor, name, present.get(name), archive.get(name, {}))
 
@@ -231,14 +237,14 @@ class Import:
         kept = read_json(path)
         if kept:
             self._documents.put(cursor, STATE + name, json.dumps(kept))
-        data = _content(path) if path.exists() else None
+        data = read_content(path) if path.exists() else None
         self._documents.put_original(cursor, f"inbox/{path.name}", state_file(kept, incarnation), data)
         self._taken.add(path)
 
     def _put_tasks(self, cursor: Cursor[Any]) -> None:
         self._progress("tasks")
         last = 0
-        for path in _files(self._source.tasks, ".json"):
+        for path in files_in(self._source.tasks, ".json"):
             id, is_task = number_of(path.name)
             last = max(last, id)
             try:
@@ -248,7 +254,7 @@ class Import:
             if stored:
                 self._put_task(cursor, path, stored)
         lock = self._source.tasks / ".lock"
-        data = _content(lock) if lock.exists() else None
+        data = read_content(lock) if lock.exists() else None
         numbers = (data or b"").split()
         last = max(last, int(numbers[0]) if numbers and numbers[0].isdigit() and len(numbers[0]) < 19 else 0)
         cursor.execute("update team set last_task = %s, task_changes = 1 where id = %s", (last, self._team.id))
@@ -262,7 +268,7 @@ class Import:
             " values (%s, %s, 1, 1, %s, %s, %s, %s)",
             (self._team.id, task.id, task.status.value, task.owner, doc, self._team.sign("task", task.id, 1, doc)),
         )
-        self._documents.put_original(cursor, f"tasks/{path.name}", task_file(doc), _content(path))
+        self._documents.put_original(cursor, f"tasks/{path.name}", task_file(doc), read_content(path))
         self._taken.add(path)
 
     def _put_timeline(self, cursor: Cursor[Any]) -> None:
@@ -293,33 +299,15 @@ class Import:
         root = self._source.root
         for path in sorted(path for name in MOVED for path in [root / name, *(root / name).rglob("*")]):
             if path not in self._taken and path.is_file() and is_team_file(str(path.relative_to(root))):
-                _refuse_links([path])
-                self._documents.put_file(cursor, str(path.relative_to(root)), _content(path))
+                refuse_links([path])
+                self._documents.put_file(cursor, str(path.relative_to(root)), read_content(path))
         for path in root.glob("config.json.bad-*"):
-            self._documents.put_file(cursor, path.name, _content(path))
+            self._documents.put_file(cursor, path.name, read_content(path))
 
     def _move_aside(self) -> Path:
-        """So that there are no two truths."""
+        """Only one copy counts from now on: that in the database."""
         root = self._source.root
         return move_aside(root, [*(root / name for name in MOVED), *root.glob("config.json.bad-*")], "before-import")
-
-
-def move_aside(root: Path, paths: Iterable[Path], name: str) -> Path:
-    """Move files and directories into a new directory. Returns that.
-
-    Raises: StateError
-    """
-    number = 1
-    while (aside := root / f"{name}-{number}").exists():
-        number += 1
-    with as_state_error("move", root):
-        aside.mkdir(mode=PRIVATE_DIR)
-        for path in paths:
-            if path.exists():
-                path.rename(aside / path.name)
-    sync_directory(aside)
-    sync_directory(root)
-    return aside
 
 
 def _insert(cursor: Cursor[Any], into: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -336,44 +324,6 @@ def _insert(cursor: Cursor[Any], into: str, rows: Iterable[tuple[Any, ...]]) -> 
         cursor.executemany(f"insert into {into}", some)
 
 
-def _logs(directory: Path) -> list[Path]:
-    """The logs in a directory, without lines that were set aside."""
-    return [path for path in _files(directory, ".jsonl") if not path.name.endswith(".bad.jsonl")]
-
-
-def _files(directory: Path, ending: str) -> list[Path]:
-    """Raises: StateError"""
-    with as_state_error("read", directory):
-        if not directory.is_dir():
-            return []
-        found = sorted(path for path in directory.iterdir() if path.name.endswith(ending))
-    _refuse_links([directory, *found])
-    return [path for path in found if path.is_file()]
-
-
-def _refuse_links(paths: Iterable[Path]) -> None:
-    """A cloned repository could point them anywhere."""
-    if links := [path for path in paths if path.is_symlink()]:
-        raise StateError(f"{links[0]} is a symbolic link; remove it")
-
-
-def _archived(directory: Path) -> dict[str, dict[int, Path]]:
-    """By the name of the agent, then by number."""
-    found: dict[str, dict[int, Path]] = {}
-    for path in _files(directory, ".jsonl"):
-        match = _ARCHIVED.fullmatch(path.name)
-        if match and _is_name(match["name"]) and match["number"] == str(int(match["number"])):
-            found.setdefault(match["name"], {})[int(match["number"])] = path
-    return found
-
-
-def _incarnations(paths: dict[int, Path], current: int) -> Iterator[tuple[int, int, Path]]:
-    """The number, incarnation and file of each archived conversation. An export names a file by its incarnation."""
-    for place, (number, path) in enumerate(sorted(paths.items())):
-        is_incarnation = number < _LAST_INCARNATION and number != current and max(paths) < _LAST_INCARNATION
-        yield number, number if is_incarnation else current - len(paths) + place, path
-
-
 def _base(path: Path | None, position: Position, state: InboxState) -> int:
     """Where the file begins in the database. Its reader continues at its position, which may not be one of this file,
     because that was archived, deleted or changed since."""
@@ -385,23 +335,6 @@ def _base(path: Path | None, position: Position, state: InboxState) -> int:
     finally:
         inbox.close()
     return max(0, position.offset - start.offset) if start else 0
-
-
-def _is_addressed(path: Path) -> bool:
-    return _is_name(path.stem)
-
-
-def _is_name(name: str) -> bool:
-    return name == LEAD or is_address(name)
-
-
-def _content(path: Path) -> bytes:
-    """Raises: StateError"""
-    with as_state_error("read", path):
-        try:
-            return read_regular(path, _LARGEST_FILE)
-        except ValueError as e:
-            raise StateError(f"{path} is {e}; move it away") from e
 
 
 def _clean(text: str) -> str:
