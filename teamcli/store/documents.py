@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
     from teamcli.store.postgres.team_rows import Team
 
-FILE, FILE64, ORIGINAL, LINES, STATE, ARCHIVES, TRANSCRIPTS, TOKEN = (
-    "file:",
-    "file64:",
-    "original:",
-    "lines:",
-    "state:",
-    "archives:",
-    "transcripts:",
-    "token",
-)
+# What the names of documents begin with.
+FILE, FILE64 = "file:", "file64:"
+ORIGINAL = "original:"
+"""A file that differs from what its rows give; see `put_original`."""
+LINES = "lines:"
+"""What the rows of a file's lines do not show of them: `Oddities`."""
+STATE = "state:"
+"""What is known about an inbox besides its lines."""
+ARCHIVES = "archives:"
+"""Where the files of an imported inbox begin and end."""
+TRANSCRIPTS = "transcripts:"
+"""The number in the file's name for each archived conversation of an agent, by incarnation."""
+TOKEN = "token"
+"""The whole name of one: the token of the directory that was imported."""
 _LARGEST = 300_000_000
 """The largest file that is imported, in base64. Only an export reads them."""
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.:-]{0,150}"

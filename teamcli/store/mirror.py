@@ -26,7 +26,7 @@ from teamcli.storage.files import (
     write_whole,
 )
 from teamcli.storage.team_dir import TeamDir
-from teamcli.store.documents import is_team_file, original
+from teamcli.store.documents import ARCHIVES, ORIGINAL, STATE, TRANSCRIPTS, is_team_file, original
 from teamcli.store.file_forms import config_file, lock_file, state_at, state_file, task_file
 from teamcli.store.line_text import Oddities, decode_object, join
 from teamcli.store.team_reader import BATCH, InboxRow, TeamReader
@@ -117,7 +117,7 @@ class Mirror:
 
         Raises: StateError
         """
-        states, places = self._rows.inbox_states(), self._rows.inbox_places()
+        states, places = self._rows.objects(STATE), self._rows.objects(ARCHIVES)
         for row in self._rows.inboxes():
             name = row.name
             if (names is None or name in names) and (name == LEAD or is_address(name)):
@@ -132,7 +132,7 @@ class Mirror:
 
         Raises: StateError
         """
-        archived, current = self._rows.archived_conversations(), self._incarnations()
+        archived, current = self._rows.objects(TRANSCRIPTS), self._incarnations()
         if is_whole:
             found = self._rows.conversations()
             for agent, incarnation in found:  # in the order of their incarnations
@@ -297,7 +297,7 @@ class Mirror:
     def _oddities(self) -> dict[str, Oddities]:
         if self._known_oddities is None:
             self._known_oddities = self._rows.oddities()
-            self._known_originals = self._rows.originals()
+            self._known_originals = self._rows.objects(ORIGINAL)
         return self._known_oddities
 
     def _put_whole(self, name: str, rebuilt: bytes | None) -> None:

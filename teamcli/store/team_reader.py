@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.errors import TeamError
 from teamcli.storage.files import encode_line
-from teamcli.store.documents import ARCHIVES, ORIGINAL, STATE, TRANSCRIPTS, Documents
+from teamcli.store.documents import Documents
 from teamcli.store.line_text import Oddities, decode_object
 from teamcli.store.row_limits import LARGEST_ROW, bounded
 from teamcli.tasks.task_file import LARGEST_ID
@@ -198,18 +198,9 @@ class TeamReader:
     def oddities(self) -> dict[str, Oddities]:
         return self._team.database.run(self._documents.oddities)
 
-    def originals(self) -> dict[str, Any]:
-        return self._objects(ORIGINAL)
-
-    def inbox_states(self) -> dict[str, Any]:
-        return self._objects(STATE)
-
-    def inbox_places(self) -> dict[str, Any]:
-        """Where the files of an imported inbox begin and end."""
-        return self._objects(ARCHIVES)
-
-    def archived_conversations(self) -> dict[str, Any]:
-        return self._objects(TRANSCRIPTS)
+    def objects(self, kind: str) -> dict[str, Any]:
+        """The documents of a kind."""
+        return self._team.database.run(lambda cursor: self._documents.objects(cursor, kind))
 
     def files(self) -> list[tuple[str, bytes]]:
         return self._team.database.run(lambda cursor: list(self._documents.files(cursor)))
@@ -223,9 +214,6 @@ class TeamReader:
         if table not in self._warned:
             self._warned.add(table)
             self._warn(problem)
-
-    def _objects(self, kind: str) -> dict[str, Any]:
-        return self._team.database.run(lambda cursor: self._documents.objects(cursor, kind))
 
     def _fetch(self, query: str, **values: Any) -> list[Any]:
         def read(cursor: Cursor[Any]) -> list[Any]:
