@@ -60,9 +60,9 @@ def _merged_each(
 ) -> tuple[T, ...]:
     """An entry that either side has removed is gone. New ones of this process come last."""
     base, ours, theirs = tuple(base), tuple(ours), tuple(theirs)
-    if _is_same(base, ours):  # usually only one side has changed anything
+    if is_same(base, ours):  # usually only one side has changed anything
         return theirs
-    if _is_same(base, theirs):
+    if is_same(base, theirs):
         return ours
     known, mine = {key(entry): entry for entry in base}, {key(entry): entry for entry in ours}
     result: list[T] = []
@@ -76,7 +76,7 @@ def _merged_each(
     return (*result, *(entry for name, entry in mine.items() if name not in known and name not in there))
 
 
-def _is_same(one: tuple[T, ...], other: tuple[T, ...]) -> bool:
+def is_same(one: tuple[T, ...], other: tuple[T, ...]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 

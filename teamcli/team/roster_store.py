@@ -52,9 +52,6 @@ class RosterStore(Protocol):
         Raises: StateError; TeamError, if others have decided otherwise about one of `must`
         """
 
-    def merged(self, base: TeamConfig, ours: TeamConfig, theirs: TeamConfig) -> TeamConfig:
-        """`theirs` with what has changed from `base` to `ours`."""
-
 
 class RosterFile:
     """A `RosterStore` that this process alone writes."""
@@ -84,6 +81,3 @@ class RosterFile:
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
         write_atomic(self._path, after.encode())
         return after
-
-    def merged(self, base: TeamConfig, ours: TeamConfig, theirs: TeamConfig) -> TeamConfig:
-        return ours

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from teamcli.errors import StateError
 from teamcli.team.requests import SHUTDOWN_SECONDS, Request, Requests
 from teamcli.team.roster_file import Member, TeamConfig
+from teamcli.team.roster_merge import merged
 from teamcli.team.roster_store import RosterStore
 
 COUNTER_SECONDS = 0.5
@@ -203,7 +204,7 @@ class RosterTable:
     def _take_over(self, base: TeamConfig, theirs: TeamConfig) -> None:
         """Change in memory what others have changed since `base`. It is announced, and not written again."""
         with self.lock:
-            now = self._store.merged(base, self._config(), theirs)
+            now = merged(base, self._config(), theirs)
             before, self.members = self.members, {member.name.casefold(): member for member in now.members}
             self._team = now
             self.requests.load(now.requests)

@@ -26,7 +26,7 @@ from teamcli.store.row_limits import bounded
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
-from teamcli.team.roster_merge import merged
+from teamcli.team.roster_merge import is_same
 
 COPY_SECONDS = 0.2
 COPY_PAUSES = 500
@@ -172,9 +172,6 @@ class RosterRows:
             saving.write(REQUESTS, changes[REQUESTS], self._versions[REQUESTS]),
         )
 
-    def merged(self, base: TeamConfig, ours: TeamConfig, theirs: TeamConfig) -> TeamConfig:
-        return merged(base, ours, theirs)
-
     def _merged_after(
         self,
         after: TeamConfig,
@@ -184,7 +181,7 @@ class RosterRows:
         """The same object, if what was written is what was wanted."""
         members = self._taken(MEMBERS, after.members, found_members)
         requests = self._taken(REQUESTS, after.requests, found_requests)
-        if _is_same(members, after.members) and _is_same(requests, after.requests):
+        if is_same(members, after.members) and is_same(requests, after.requests):
             return after
         return after._replace(members=members, requests=requests)
 
@@ -266,7 +263,3 @@ def _rest(team: TeamConfig) -> tuple[Any, ...]:
 def _keys(table: RowTable[Any], topics: Iterable[str]) -> set[str]:
     beginning = f"{table.name}/"
     return {topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)}
-
-
-def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return len(one) == len(other) and all(mine is theirs for mine, theirs in zip(one, other, strict=True))
