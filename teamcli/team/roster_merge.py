@@ -77,6 +77,7 @@ def _merged_each(
 
 
 def is_same(one: tuple[T, ...], other: tuple[T, ...]) -> bool:
+    """Whether these are the very same objects."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.store.postgres.newest import Newest
-from teamcli.store.postgres.team_rows import Fence, Team, lease_lost
+from teamcli.store.postgres.team_rows import HELD, Fence, Team, lease_lost
 from teamcli.store.row_limits import LARGEST_NUMBER
 from teamcli.team.message import LEAD, Message
 from teamcli.team.message_line import MAX_LINE_BYTES, LineCodec
@@ -30,11 +30,9 @@ _SHOWN_CHARACTERS = 1000
 # just committed is not seen here, but then the tail is after it. Sends never get as far as the limits, which forged
 # numbers may.
 _SEND = f"""
-with fence as (
-    select from lease where team = %(team)s and name = %(sender)s and epoch = %(epoch)s for share
-), box as (
+with {HELD}, box as (
     select tail, incarnation, left(sig, 100) as sig from inbox where team = %(team)s and name = %(to)s
-    and (%(epoch)s::bigint is null or exists (select from fence)) for update
+    and (%(epoch)s::bigint is null or exists (select from held)) for update
 ), new as (
     insert into message (team, inbox, pos, id, body)
     select %(team)s, %(to)s, greatest(least(box.tail, {_MOST_POSITION}), (
@@ -47,7 +45,7 @@ with fence as (
     update inbox set tail = new.pos + octet_length(%(body)s::text) + 1 from new where team = %(team)s and name = %(to)s
 )
 select (select pos from new), (select incarnation from box), (select sig from box),
-    %(epoch)s::bigint is null or exists (select from fence)
+    %(epoch)s::bigint is null or exists (select from held)
 """
 _CREATE = "insert into inbox (team, name, sig) values (%(team)s, %(to)s, %(sig)s) on conflict do nothing returning name"
 _STORED = """
@@ -73,15 +71,13 @@ order by m.pos
 _TAILS = f"select name, {_END} from inbox b where team = %(team)s and name = any(%(names)s)"
 _ALL_TAILS = f"select name, {_END} from inbox b where team = %(team)s"
 _BEGIN = f"""
-with fence as (
-    select from lease where team = %(team)s and name = %(name)s and epoch = %(epoch)s for share
-), begun as (
+with {HELD}, begun as (
     update inbox b set incarnation = %(incarnation)s, sig = %(sig)s
     where team = %(team)s and name = %(name)s and incarnation = %(there)s
-    and (%(epoch)s::bigint is null or exists (select from fence))
+    and (%(epoch)s::bigint is null or exists (select from held))
     returning {_END} as tail
 )
-select (select tail from begun), %(epoch)s::bigint is null or exists (select from fence)
+select (select tail from begun), %(epoch)s::bigint is null or exists (select from held)
 """
 _INCARNATION = "select incarnation, left(sig, 100) from inbox where team = %(team)s and name = %(name)s"
 
@@ -121,7 +117,7 @@ class MessageRows:
         """
         to = message.to
         epoch = self._fence.epoch(message.sender)
-        values = {"team": self._team.id, "to": to, "sender": message.sender, "epoch": epoch, "id": message.id}
+        values = {"team": self._team.id, "to": to, "holder": message.sender, "epoch": epoch, "id": message.id}
         topic = self._team.topic(f"inbox/{to}")
         if to == LEAD:
             topic = self._team.lead_topic(topic.name, LEAD_SECONDS)
@@ -217,7 +213,7 @@ class MessageRows:
 
         Raises: LeaseLost, StateError
         """
-        values = {"team": self._team.id, "name": name, "epoch": self._fence.epoch(name)}
+        values = {"team": self._team.id, "name": name, "holder": name, "epoch": self._fence.epoch(name)}
         while True:
             found = self._team.database.fetch(_INCARNATION, values)
             if not found and self._create(name):

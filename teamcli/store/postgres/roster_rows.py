@@ -14,14 +14,13 @@ from psycopg import Cursor
 
 from teamcli.errors import IllegalTransition, LeaseLost, TeamError
 from teamcli.store.postgres.newest import Newest
-from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.postgres.team_rows import HELD, Fence, Team
 from teamcli.store.row_limits import bounded
 from teamcli.team.requests import Request, State, check_open
 from teamcli.team.roster_file import Member
 from teamcli.team.roster_merge import merged_member, merged_request, request_key
 
 T = TypeVar("T")
-_HELD = "with held as (select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share)"
 NO_ROW = -(1 << 63) - 1
 """In place of the version of a row: a number that none can have."""
 _ELSEWHERE = "another host has added or removed '{}' meanwhile; look who is there, and try again"
@@ -119,7 +118,7 @@ class RowTable(Generic[T]):
                 f"insert into {self.name} (team, {self.key}, version, doc, sig)"
                 " select %(team)s, %(key)s, %(version)s, %(doc)s, %(sig)s from held on conflict do nothing"
             )
-        return f"{_HELD} {act} returning 1", values
+        return f"with {HELD} {act} returning 1", values
 
     def row(self, key: str) -> str:
         """What a host remembers a row as."""

@@ -13,6 +13,9 @@ from teamcli.errors import LeaseLost
 from teamcli.store.postgres.database import Database, Topic
 from teamcli.team.message import LEAD
 
+HELD = "held as (select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share)"
+"""In a statement that writes for an agent: empty if the lease of the holder was lost. A takeover waits until the
+transaction has ended: `for key share` would let it through, because it does not change the key."""
 _SIGNATURE_BYTES = 20
 _LOST = 0
 """An epoch that no lease has."""

@@ -17,7 +17,7 @@ from teamcli.errors import LeaseLost, StateError
 from teamcli.store.postgres.free_numbers import free_numbers
 from teamcli.store.postgres.mirrored_log import MirroredLog
 from teamcli.store.postgres.newest import Newest
-from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.postgres.team_rows import HELD, Fence, Team
 from teamcli.store.row_limits import LARGEST_NUMBER, LARGEST_ROW, bounded
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
@@ -30,9 +30,7 @@ _NEAR = 10_000
 _AFTER_LAST = (1 << 31) - 1, (1 << 63) - 1
 _KEY = "team = %(team)s and agent = %(agent)s and incarnation = %(incarnation)s"
 _INSERT = f"""
-    with held as (
-        select 1 from lease where team = %(team)s and name = %(agent)s and epoch = %(epoch)s for share
-    )
+    with {HELD}
     insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)
     select %(team)s, %(agent)s, %(incarnation)s, line.seq, %(epoch)s, line.entry, line.sig
     from held, unnest(%(seqs)s::bigint[], %(entries)s::text[], %(sigs)s::text[]) as line (seq, entry, sig)
@@ -106,7 +104,8 @@ class TranscriptRows(MirroredLog):
         }
 
     def _values(self, lines: Mapping[int, tuple[str, str]], epoch: int) -> dict[str, Any]:
-        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "epoch": epoch}
+        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation}
+        key |= {"holder": self._agent, "epoch": epoch}
         texts = {"entries": [entry for entry, _ in lines.values()], "sigs": [sig for _, sig in lines.values()]}
         return {**key, **texts, "seqs": list(lines), "first": self._next}
 
