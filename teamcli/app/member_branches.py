@@ -75,8 +75,7 @@ class MemberBranches:
             return "", f"{self.why_not}. Its work stays on its host"
         branch = self._name_of(member)
         try:
-            if self.remote.tips(branch, cancel=cancel):
-                raise self._in_the_way(branch, self.remote)
+            _refuse_taken(self.remote, branch, cancel)
         except BranchTaken:
             raise
         except GitError as e:
@@ -100,12 +99,6 @@ class MemberBranches:
         from teamcli.worktrees.shared_remote import branch_at_remote
 
         return branch_at_remote(member.name, member.incarnation, self._runtime.engine.team_name)
-
-    def _in_the_way(self, branch: str, remote: SharedRemote) -> BranchTaken:
-        return BranchTaken(
-            f"'{remote.name}' has a branch {branch}, of an earlier member or of another team: use another name,"
-            f" or save what you need of it and delete it (git push {remote.name} --delete {branch})"
-        )
 
     # On the host that runs the member
 
@@ -148,8 +141,7 @@ class MemberBranches:
         if member.remote_branch:
             return self.remote.fetch(member.remote_branch, cancel)
         branch = self._name_of(member)
-        if self.remote.tips(branch, cancel=cancel):
-            raise self._in_the_way(branch, self.remote)
+        _refuse_taken(self.remote, branch, cancel)
         self._runtime.roster.update(member.name, remote_branch=branch)
         return ""
 
@@ -254,6 +246,18 @@ class MemberBranches:
             return ""
         remote.delete(branch, pushed)
         return f"Removed {branch} at '{remote.name}'."
+
+
+def _refuse_taken(remote: SharedRemote, branch: str, cancel: CancelScope | None) -> None:
+    """Before a branch is known as a member's: then one of that name is not its own.
+
+    Raises: BranchTaken, GitError
+    """
+    if remote.tips(branch, cancel=cancel):
+        raise BranchTaken(
+            f"'{remote.name}' has a branch {branch}, of an earlier member or of another team: use another name,"
+            f" or save what you need of it and delete it (git push {remote.name} --delete {branch})"
+        )
 
 
 def _check(cancel: CancelScope | None) -> None:

@@ -150,14 +150,14 @@ class SharedRemote:
 
         Raises: BranchTaken; GitError
         """
-        self._push(branch, commit, ("--force-with-lease=refs/heads/{}:",), cancel)
+        self._push(branch, commit, "", cancel)
 
     def push(self, branch: str, commit: str, cancel: CancelScope | None = None) -> None:
         """Push a commit of the clone as a member's branch. It only grows: a host that was replaced cannot take it back.
 
         Raises: GitError
         """
-        self._push(branch, commit, (), cancel)
+        self._push(branch, commit, None, cancel)
 
     def publish(self, branch: str, commit: str) -> None:
         """Push what the work of a member is in conflict with, in place of what was in conflict before.
@@ -167,7 +167,7 @@ class SharedRemote:
         target = target_of(branch)
         now = self.tips(target).get(target, "")
         if now != commit:
-            self._push(target, commit, (f"--force-with-lease=refs/heads/{{}}:{now}",), None)
+            self._push(target, commit, now, None)
 
     def withdraw(self, branch: str) -> None:
         """Delete what was published, since the conflict is resolved.
@@ -199,19 +199,24 @@ class SharedRemote:
 
     def _delete(self, branch: str, tip: str) -> None:
         # Only if it is still at this commit: another host may have pushed since.
-        self._send(branch, f"--force-with-lease=refs/heads/{branch}:{tip}", REMOTE, f":refs/heads/{branch}")
+        self._send(branch, "", tip, None)
 
-    def _push(self, branch: str, commit: str, options: tuple[str, ...], cancel: CancelScope | None) -> None:
+    def _push(self, branch: str, commit: str, lease: str | None, cancel: CancelScope | None) -> None:
+        """`lease` as of `_send`."""
         self._begin(cancel)
         self._carry(commit, _carried(branch), cancel)
-        lease = (option.format(branch) for option in options)
-        self._send(branch, *lease, REMOTE, f"{commit}:refs/heads/{branch}", cancel=cancel)
+        self._send(branch, commit, lease, cancel)
         self._gather(cancel)
 
-    def _send(self, branch: str, *arguments: str, cancel: CancelScope | None = None) -> None:
+    def _send(self, branch: str, commit: str, lease: str | None, cancel: CancelScope | None) -> None:
+        """Without a commit, delete the branch. With a lease, only if the branch is at this commit there; empty if it
+        must not be there. Without one, it can only grow."""
+        ref = f"refs/heads/{branch}"
+        options = () if lease is None else (f"--force-with-lease={ref}:{lease}",)
         with tempfile.TemporaryFile() as printed:
             try:
-                self._private.run(*_PUSH, *arguments, output=printed, cancel=cancel, seconds=TRAVEL_SECONDS)
+                push = (*_PUSH, *options, REMOTE, f"{commit}:{ref}")
+                self._private.run(*push, output=printed, cancel=cancel, seconds=TRAVEL_SECONDS)
             except GitError as e:
                 printed.seek(0)
                 refused = _refusal(printed.read().decode("utf-8", "replace"), e.errors)
