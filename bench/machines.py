@@ -208,11 +208,12 @@ def send_all(write: Callable[..., None], url: str, counts: Counts) -> float:
 def send_many(number: int, url: str, messages: int, start: Barrier, end: Barrier) -> None:
     from bench.bus import message
     from teamcli.store.postgres.bus import PostgresBus
+    from teamcli.store.postgres.newest import Newest
     from tests.support.postgres import hold_lease, open_test_team
 
     team = open_test_team(url, "bench")
     fence = hold_lease(team, f"writer{number}")
-    bus = PostgresBus(team, fence, Path("/nonexistent"))
+    bus = PostgresBus(team, fence, Newest(), Path("/nonexistent"))
     to, sender = f"reader{number}", f"writer{number}"
     bus.send(message(os.urandom(12).hex(), to)._replace(sender=sender))
     start.wait()

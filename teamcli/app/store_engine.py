@@ -123,27 +123,27 @@ class StoreEngine:
         path = self._dir.transcripts / f"{agent}.jsonl"
         if not self.fence.holds(agent) and not self.host.take(agent):
             raise LeaseLost(f"'{agent}' runs on '{self.host.holders().get(agent, 'another host')}'")
-        return TranscriptRows(self.team, self.fence, agent, incarnation, path, self._report, self.newest)
+        return TranscriptRows(self.team, self.fence, self.newest, agent, incarnation, path, self._report)
 
     def archive_log(self, agent: str) -> None:
         archive_transcript(self._dir.transcripts / f"{agent}.jsonl")
 
     def open_timeline(self) -> Log:
-        return EventRows(self.team, self.host.name, self._dir.events, self.newest)
+        return EventRows(self.team, self.newest, self.host.name, self._dir.events)
 
     def roster_store(self) -> RosterRows:
-        return RosterRows(self.team, self.fence, self._dir.config, self._report, newest=self.newest)
+        return RosterRows(self.team, self.fence, self.newest, self._dir.config, self._report)
 
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
         self._warn, self._on_look = warn, on_look
         make_private_dir(self._dir.inbox)
-        return PostgresBus(self.team, self.fence, self._dir.inbox, on_quarantine=warn, newest=self.newest)
+        return PostgresBus(self.team, self.fence, self.newest, self._dir.inbox, warn)
 
     def _report(self, text: str) -> None:
         self._warn(text)
 
     def task_storage(self, warn: Callable[[str], None]) -> TaskRows:
-        return TaskRows(self.team, self.fence, warn, self.newest)
+        return TaskRows(self.team, self.fence, self.newest, warn)
 
     def has_tasks(self) -> bool:
         return True

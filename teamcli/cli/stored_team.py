@@ -26,6 +26,7 @@ from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import Host, read_hosts
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import ViewedTeam, view_team
@@ -94,7 +95,7 @@ class StoredTeam(TeamSnapshot):
 
     def send(self, message: Message) -> None:
         self._warn_without_key("the message counts as one from outside")
-        PostgresBus(self._team, Fence(self._team), self.directory.inbox).send(message)
+        PostgresBus(self._team, Fence(self._team), Newest(), self.directory.inbox).send(message)
 
     def timeline(self) -> Path:
         self._warn_without_key()
@@ -107,7 +108,7 @@ class StoredTeam(TeamSnapshot):
         return super().lead_transcript()
 
     def timeline_log(self) -> Log:
-        return EventRows(self._team, COMMAND_LINE, self.directory.root / "recorded.jsonl")
+        return EventRows(self._team, Newest(), COMMAND_LINE, self.directory.root / "recorded.jsonl")
 
     def task_storage(self, only_reads: bool = False) -> TaskStorage:
         if only_reads:
@@ -116,7 +117,7 @@ class StoredTeam(TeamSnapshot):
             return TaskFiles(self.directory.tasks, warn, only_reads=True)
         if not self._viewed.has_key:
             raise StateError(self._viewed.problem)
-        return TaskRows(self._team, Fence(self._team), warn)
+        return TaskRows(self._team, Fence(self._team), Newest(), warn)
 
     def source(self, agent: str, pause: Pause) -> Source:
         self._warn_without_key()

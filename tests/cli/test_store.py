@@ -17,6 +17,7 @@ from teamcli.storage.team_dir import TeamDir
 from teamcli.store.location import root_commit
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import Host
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows
@@ -445,8 +446,8 @@ def test_a_follower_shows_what_other_machines_do(
     host = Host(team, "build-1", 4, fence)
     host.join()
     assert host.take("alice")
-    timeline = EventRows(team, "build-1", stored / "events")
-    conversation = TranscriptRows(team, fence, "alice", 2, stored / "alice")
+    timeline = EventRows(team, Newest(), "build-1", stored / "events")
+    conversation = TranscriptRows(team, fence, Newest(), "alice", 2, stored / "alice")
     process = followed(program, *words)
     os.set_blocking(process.stdout.fileno(), False)
     printed = b""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from teamcli.store.postgres.newest import Newest
 from teamcli.team.message_bus import BEGINNING
 from teamcli.team.roster import Member, Roster, Status
 from tests.support.postgres import hold_lease, open_test_team
@@ -55,19 +56,19 @@ def team(empty_postgres_url: str) -> Iterator[Team]:
 def test_members_can_be_forgotten_and_named_again(team: Team, tmp_path: Path) -> None:
     from teamcli.store.postgres.roster import RosterRows
 
-    roster = Roster(RosterRows(team, hold_lease(team, "lead"), tmp_path / "config.json", copy_seconds=0))
+    roster = Roster(RosterRows(team, hold_lease(team, "lead"), Newest(), tmp_path / "config.json", copy_seconds=0))
     assert roster.names() == ("alice",)
     roster.transition("alice", Status.SHUTDOWN)
     roster.forget("alice")
     roster.add(Member("Alice", "coder"))
-    assert RosterRows(team, hold_lease(team), tmp_path / "other.json").load().members == roster.members()
+    assert RosterRows(team, hold_lease(team), Newest(), tmp_path / "other.json").load().members == roster.members()
 
 
 def test_mail_is_read_and_a_new_incarnation_follows_the_last_one(team: Team, tmp_path: Path) -> None:
     from teamcli.store.postgres.bus import PostgresBus
     from teamcli.store.postgres.team_rows import Fence
 
-    bus = PostgresBus(team, Fence(team), tmp_path)
+    bus = PostgresBus(team, Fence(team), Newest(), tmp_path)
     bus.send(letter("new"))
     assert contents(bus.unread("alice", BEGINNING).messages) == ["unread", "new"]
     position = bus.begin_anew("alice")
@@ -81,7 +82,9 @@ def test_events_that_were_not_signed_yet_are_kept_and_marked(team: Team, tmp_pat
     from teamcli.store.mirror import Mirror
     from teamcli.store.postgres.events import EventRows
 
-    EventRows(team, "box", tmp_path / "events.jsonl").append({"ts": 2.0, "agent": "alice", "event": "turn_ended"})
+    EventRows(team, Newest(), "box", tmp_path / "events.jsonl").append(
+        {"ts": 2.0, "agent": "alice", "event": "turn_ended"}
+    )
     directory = TeamDir(tmp_path / "mirror")
     directory.prepare()
     Mirror(team, directory).bring_timeline()

@@ -11,6 +11,7 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
+from teamcli.store.postgres.newest import Newest
 from teamcli.tasks.board import TaskChange, TaskStatus
 from teamcli.tasks.stored_board import StoredBoard
 from teamcli.team.message import Message
@@ -24,7 +25,6 @@ from tests.team.engines import PostgresEngine
 from tests.team.letters import contents, letter
 
 if TYPE_CHECKING:
-    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.team_rows import Fence, Team
 
 IDLE, WORKING, SHUTDOWN = Status.IDLE, Status.WORKING, Status.SHUTDOWN
@@ -54,8 +54,6 @@ def warnings() -> list[str]:
 @pytest.fixture
 def remembers(tmp_path: Path, team: Team) -> Callable[[], Newest]:
     """What a host remembers, as each of its starts finds it."""
-    from teamcli.store.postgres.newest import Newest
-
     return lambda: Newest(team.uid, tmp_path / "newest.json")
 
 
@@ -64,7 +62,7 @@ def roster(team: Team, lead: Fence, tmp_path: Path, warnings: list[str]) -> Call
     from teamcli.store.postgres.roster import RosterRows
 
     def start(newest: Newest) -> Roster:
-        store = RosterRows(team, lead, tmp_path / "config.json", warnings.append, copy_seconds=0, newest=newest)
+        store = RosterRows(team, lead, newest, tmp_path / "config.json", warnings.append, copy_seconds=0)
         return Roster(store, counter_seconds=0)
 
     return start
@@ -89,8 +87,6 @@ def test_an_older_row_of_a_member_changes_nothing_and_is_reported_once(
     assert "the row of the member 'alice' in the database does not count: it is older than one" in warnings[0]
     # The next change repairs it, also for those who were never there.
     here.transition("alice", WORKING)
-    from teamcli.store.postgres.newest import Newest
-
     assert roster(Newest()).get("alice").status is WORKING
 
 
@@ -128,8 +124,6 @@ def test_after_a_restore_the_file_that_is_named_is_deleted(
 def test_what_another_team_has_in_the_same_directory_does_not_matter(
     roster: Start, remembers: Remember, tmp_path: Path, team: Team
 ) -> None:
-    from teamcli.store.postgres.newest import Newest
-
     other = Newest("another team", tmp_path / "newest.json")
     other.admits("member/alice", 100)
     other.close()
@@ -225,7 +219,7 @@ def test_a_row_that_is_too_large_is_not_fetched(
 def board(team: Team, lead: Fence, warnings: list[str]) -> Callable[[], StoredBoard]:
     from teamcli.store.postgres.tasks import TaskRows
 
-    return lambda: StoredBoard(TaskRows(team, lead, warnings.append), lambda: NAMES)
+    return lambda: StoredBoard(TaskRows(team, lead, Newest(), warnings.append), lambda: NAMES)
 
 
 Board = Callable[[], StoredBoard]
@@ -282,7 +276,7 @@ def test_a_forged_version_keeps_nobody_from_changing_a_task(board: Board, intrud
 def conversation(team: Team, lead: Fence, tmp_path: Path, warnings: list[str]) -> Callable[[Newest], Any]:
     from teamcli.store.postgres.transcripts import TranscriptRows
 
-    return lambda newest: TranscriptRows(team, lead, "alice", 1, tmp_path / "alice.jsonl", warnings.append, newest)
+    return lambda newest: TranscriptRows(team, lead, newest, "alice", 1, tmp_path / "alice.jsonl", warnings.append)
 
 
 def test_a_conversation_whose_end_is_missing_is_not_continued_on_a_host_that_knows_more(
@@ -329,7 +323,6 @@ def test_a_line_that_is_too_large_is_not_fetched(
 
 
 def test_forged_lines_hide_no_position(team: Team, conversation: Callable[[Newest], Any], intruder: Intruder) -> None:
-    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.transcripts import read_position
 
     conversation(Newest()).append({"kind": "user", "marks": {"inbox": {"offset": 77, "check": ""}}})
@@ -347,9 +340,9 @@ def test_a_forged_event_at_any_number_ends_no_timeline(
 
     forge = f"insert into event (team, host, seq, entry) values ({team.id}, 'box', {seq}, '{{\"event\": \"forged\"}}')"
     intruder.do(forge)
-    log = EventRows(team, "box", tmp_path / "one.jsonl")
+    log = EventRows(team, Newest(), "box", tmp_path / "one.jsonl")
     log.append({"n": 0}, {"n": 1})
-    EventRows(team, "box", tmp_path / "two.jsonl").append({"n": 2})
+    EventRows(team, Newest(), "box", tmp_path / "two.jsonl").append({"n": 2})
     entries = [(row.entry, row.is_signed) for row in TeamReader(team).events("box", 0)]
     assert [entry for entry, is_signed in entries if is_signed] == ['{"n":0}', '{"n":1}', '{"n":2}']
     assert [entry for entry, is_signed in entries if not is_signed] == ['{"event":"forged","unverified":true}']
@@ -422,7 +415,7 @@ def test_an_order_is_obeyed_once_and_only_by_the_process_that_it_was_for(
 
     def leases(name: str) -> Any:
         host = make_host(name)
-        bus = PostgresBus(team, host._fence, tmp_path)
+        bus = PostgresBus(team, host._fence, Newest(), tmp_path)
         engine = SimpleNamespace(host=host, team=team, scope=CancelScope())
         return _Leases(engine, bus)  # type: ignore[arg-type]
 
@@ -431,7 +424,7 @@ def test_an_order_is_obeyed_once_and_only_by_the_process_that_it_was_for(
 
     first, asker = leases("box"), make_host("lead")
     assert first.take("alice")
-    bus = PostgresBus(team, asker._fence, tmp_path)
+    bus = PostgresBus(team, asker._fence, Newest(), tmp_path)
     sender = _Orders(SimpleNamespace(host=asker, team=team), bus, None)  # type: ignore[arg-type]
     sender.order("alice", Order.PAUSE, "why")
     sender.order("alice", Order.RESUME)
@@ -462,8 +455,6 @@ def see_many_rows(newest: Newest) -> None:
 def test_a_member_that_a_host_has_forgotten_is_changed_for_all_hosts(
     roster: Start, remembers: Remember, team: Team
 ) -> None:
-    from teamcli.store.postgres.newest import Newest
-
     newest = remembers()
     here, there = roster(newest), roster(Newest(team.uid))
     here.add(Member("alice", "coder", IDLE))
@@ -477,12 +468,11 @@ def test_a_member_that_a_host_has_forgotten_is_changed_for_all_hosts(
 
 
 def test_a_task_that_a_host_has_forgotten_is_claimed_once(team: Team, lead: Fence, warnings: list[str]) -> None:
-    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.tasks import TaskRows
 
     newest = Newest(team.uid)
-    here = StoredBoard(TaskRows(team, lead, warnings.append, newest), lambda: NAMES)
-    there = StoredBoard(TaskRows(team, lead, warnings.append, Newest(team.uid)), lambda: NAMES)
+    here = StoredBoard(TaskRows(team, lead, newest, warnings.append), lambda: NAMES)
+    there = StoredBoard(TaskRows(team, lead, Newest(team.uid), warnings.append), lambda: NAMES)
     here.create("lead", "work")
     here.update("lead", 1, TaskChange(description="more"))
     there.tasks()
@@ -502,7 +492,7 @@ def test_the_next_version_of_a_forgotten_row_is_newer_also_after_a_restart(remem
 
 
 def test_a_host_forgets_the_rows_first_that_it_has_not_looked_at_for_longest(team: Team) -> None:
-    from teamcli.store.postgres.newest import MOST_REMEMBERED, Newest
+    from teamcli.store.postgres.newest import MOST_REMEMBERED
 
     newest = Newest(team.uid)
     newest.admits("member/alice", 7)

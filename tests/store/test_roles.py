@@ -12,6 +12,7 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.roles import role_script
 from teamcli.store.postgres.roster import RosterRows
 from teamcli.store.postgres.team_rows import Fence, Team
@@ -82,7 +83,7 @@ def test_a_worker_creates_a_team_and_hosts_it(roles: dict[str, Database]) -> Non
     host = Host(team, "h", 1, Fence(team))
     host.join()
     assert host.take("alice")
-    bus = PostgresBus(team, Fence(team), None)  # type: ignore[arg-type]
+    bus = PostgresBus(team, Fence(team), Newest(), None)  # type: ignore[arg-type]
     assert bus.send(Message(MessageType.MESSAGE, "user", "alice", "x", 1.0, new_id()))
 
 
@@ -99,7 +100,7 @@ def test_a_worker_forgets_a_member(roles: dict[str, Database], tmp_path: Path) -
         return int(cursor.fetchone()[0])
 
     team = Team(database, database.run(create), "1" * 32, b"k" * 32)
-    store = RosterRows(team, hold_lease(team, "lead"), tmp_path / "config.json", copy_seconds=0)
+    store = RosterRows(team, hold_lease(team, "lead"), Newest(), tmp_path / "config.json", copy_seconds=0)
     roster = Roster(store)
     roster.add(Member("alice", "coder", Status.SHUTDOWN))
     roster.forget("alice")

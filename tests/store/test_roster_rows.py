@@ -12,6 +12,7 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import IllegalTransition, LeaseLost, TeamError
+from teamcli.store.postgres.newest import Newest
 from teamcli.team.quiescence import Quiescence
 from teamcli.team.remote_teammate import OtherHosts
 from teamcli.team.requests import State
@@ -62,7 +63,9 @@ def make(team: Team, lead: Fence, tmp_path: Path, postgres_url: str) -> Iterator
             team = team._replace(database=databases[-1])
         ports = {"counter_seconds": 0, **ports}
         made.append(
-            Roster(RosterRows(team, fence or lead, tmp_path / f"{len(made)}.json", warn, copy_seconds=0), **ports)
+            Roster(
+                RosterRows(team, fence or lead, Newest(), tmp_path / f"{len(made)}.json", warn, copy_seconds=0), **ports
+            )
         )
         return made[-1]
 
@@ -455,7 +458,7 @@ def test_a_team_with_another_key_has_no_members(make: MakeRoster, team: Team) ->
 def test_the_copy_follows_soon(team: Team, lead: Fence, tmp_path: Path) -> None:
     from teamcli.store.postgres.roster import RosterRows
 
-    roster = Roster(RosterRows(team, lead, tmp_path / "config.json"))
+    roster = Roster(RosterRows(team, lead, Newest(), tmp_path / "config.json"))
     roster.add(Member("alice", "coder"))
     for status in (WORKING, IDLE, WORKING):
         roster.transition("alice", status)

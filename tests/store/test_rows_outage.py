@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from teamcli.cancel import CancelScope
+from teamcli.store.postgres.newest import Newest
 from teamcli.tasks.stored_board import StoredBoard
 from teamcli.team.roster import Member, Roster, Status
 from tests.support.postgres import Server, hold_lease
@@ -57,14 +58,16 @@ def test_a_database_that_crashes_costs_time_and_nothing_else(own_postgres: Serve
     url = own_postgres.url("migrated")
     tasks = RowTasks(url)
     team, fence = tasks.team, hold_lease(tasks.team, "lead", "alice", "bob", "carol")
-    board = StoredBoard(TaskRows(team, fence), tuple)
+    board = StoredBoard(TaskRows(team, fence, Newest()), tuple)
     teams = [team_apart(team, url) for _ in range(5)]
-    log = TranscriptRows(teams[0], fence, "alice", 1, tmp_path / "alice.jsonl")
-    timeline = EventRows(teams[1], "host", tmp_path / "events.jsonl")
-    roster = Roster(RosterRows(teams[2], fence, tmp_path / "config.json"), counter_seconds=0)
+    log = TranscriptRows(teams[0], fence, Newest(), "alice", 1, tmp_path / "alice.jsonl")
+    timeline = EventRows(teams[1], Newest(), "host", tmp_path / "events.jsonl")
+    roster = Roster(RosterRows(teams[2], fence, Newest(), tmp_path / "config.json"), counter_seconds=0)
     roster.add(Member("alice", "coder", Status.IDLE))
     claimed: dict[str, list[int]] = {"bob": [], "carol": []}
-    boards = {name: StoredBoard(TaskRows(each, fence), tuple) for name, each in zip(claimed, teams[3:], strict=True)}
+    boards = {
+        name: StoredBoard(TaskRows(each, fence, Newest()), tuple) for name, each in zip(claimed, teams[3:], strict=True)
+    }
 
     def claim(name: str) -> None:
         if (task := boards[name].claim_next(name)) is not None:
@@ -97,7 +100,7 @@ def test_a_database_that_crashes_costs_time_and_nothing_else(own_postgres: Serve
     sql = "select entry from event where team = %s order by seq"
     kept = [row[0] for row in team.database.run(lambda cursor: cursor.execute(sql, (team.id,)).fetchall())]
     assert kept == [entry for n in range(events) for entry in (f'{{"n":{n}}}', f'{{"again":{n}}}')]
-    assert Roster(RosterRows(team, fence, tmp_path / "new.json")).get("alice").turns == turns
+    assert Roster(RosterRows(team, fence, Newest(), tmp_path / "new.json")).get("alice").turns == turns
     owners = {task.id: task.owner for task in board.tasks()}
     assert len({task.subject for task in board.tasks()}) == len(owners) == created
     assert {id: owner for id, owner in owners.items() if owner} == {

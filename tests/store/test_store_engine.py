@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from teamcli.errors import StateError, TeamError
+from teamcli.store.postgres.newest import Newest
 from teamcli.team.remote_teammate import Order
 from tests.store.conftest import HostMaker
 from tests.support.postgres import expire
@@ -23,7 +24,7 @@ def bus(team: Team, tmp_path: Path) -> PostgresBus:
     from teamcli.store.postgres.bus import PostgresBus
     from teamcli.store.postgres.team_rows import Fence
 
-    return PostgresBus(team, Fence(team), tmp_path)
+    return PostgresBus(team, Fence(team), Newest(), tmp_path)
 
 
 @pytest.mark.parametrize("order", [Order.RESUME, Order.INTERRUPT])

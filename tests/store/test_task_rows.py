@@ -11,6 +11,7 @@ import pytest
 
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.errors import LeaseLost, TaskError
+from teamcli.store.postgres.newest import Newest
 from teamcli.tasks.board import BoardChange, Task, TaskChange, TaskStatus
 from teamcli.tasks.stored_board import StoredBoard
 from tests.support.postgres import hold_lease
@@ -57,7 +58,7 @@ def board_of(rows: RowTasks, fence: Fence) -> StoredBoard:
     """The board of a host with these leases."""
     from teamcli.store.postgres.tasks import TaskRows
 
-    return StoredBoard(TaskRows(rows.team, fence), lambda: NAMES)
+    return StoredBoard(TaskRows(rows.team, fence, Newest()), lambda: NAMES)
 
 
 def shaken_board(rows: RowTasks, meanwhile: Callable[[], object]) -> StoredBoard:
@@ -65,7 +66,7 @@ def shaken_board(rows: RowTasks, meanwhile: Callable[[], object]) -> StoredBoard
     from teamcli.store.postgres.tasks import TaskRows
 
     team = rows.team._replace(database=LostAnswer(rows.team.database, meanwhile))
-    return StoredBoard(TaskRows(team, rows.fence), lambda: NAMES)
+    return StoredBoard(TaskRows(team, rows.fence, Newest()), lambda: NAMES)
 
 
 def execute(rows: RowTasks, sql: str) -> None:
@@ -113,7 +114,7 @@ def test_a_change_whose_commit_was_not_confirmed_is_made_and_reported_once(rows:
         board.create("lead", "work")
     changes: list[BoardChange] = []
     team = rows.team._replace(database=LostAnswer(rows.team.database))
-    shaken = StoredBoard(TaskRows(team, rows.fence), lambda: NAMES, changes.append)
+    shaken = StoredBoard(TaskRows(team, rows.fence, Newest()), lambda: NAMES, changes.append)
     claimed = shaken.claim_next("alice")
     shaken.update("alice", 1, TaskChange(status=COMPLETED))
     assert (claimed and claimed.id, [task.status for task in board.tasks()[1:]]) == (1, [TaskStatus.PENDING] * 2)
@@ -161,7 +162,7 @@ def test_what_was_changed_right_after_such_a_commit_is_not_overlooked(rows: RowT
 
     board.create("lead", "work")
     team = rows.team._replace(database=LostAnswer(rows.team.database))
-    shaken = StoredBoard(TaskRows(team, rows.fence), lambda: NAMES)
+    shaken = StoredBoard(TaskRows(team, rows.fence, Newest()), lambda: NAMES)
     shaken.claim_next("alice")
     board.update("lead", 1, TaskChange(status=COMPLETED))
     assert shaken.get(1).status is COMPLETED

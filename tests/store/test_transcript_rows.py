@@ -12,6 +12,7 @@ import pytest
 from teamcli.agent.conversation import Conversation, text_block
 from teamcli.agent.transcript_sessions import begin_session, list_sessions
 from teamcli.errors import LeaseLost, StateError
+from teamcli.store.postgres.newest import Newest
 from tests.support.postgres import hold_lease, open_test_team
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def opened(team: Team, path: Path) -> Iterator[Open]:
     logs = []
 
     def open_one(path: Path = path, incarnation: int = 1, **ports: Any) -> TranscriptRows:
-        logs.append(TranscriptRows(team, hold_lease(team, "alice"), "alice", incarnation, path, **ports))
+        logs.append(TranscriptRows(team, hold_lease(team, "alice"), Newest(), "alice", incarnation, path, **ports))
         return logs[-1]
 
     yield open_one
@@ -149,7 +150,7 @@ def test_a_host_that_has_given_its_agent_up_writes_nothing(team: Team, path: Pat
     from teamcli.store.postgres.transcripts import TranscriptRows
 
     fence = hold_lease(team, "alice")
-    log = TranscriptRows(team, fence, "alice", 1, path)
+    log = TranscriptRows(team, fence, Newest(), "alice", 1, path)
     fence.lose("alice", 1)
     fence.forget("alice")
     with pytest.raises(LeaseLost, match="'alice' does not run on this host"):
@@ -160,7 +161,7 @@ def test_a_host_that_has_given_its_agent_up_writes_nothing(team: Team, path: Pat
 def test_not_even_the_lead_writes_for_a_member_that_it_does_not_run(team: Team, path: Path) -> None:
     from teamcli.store.postgres.transcripts import TranscriptRows
 
-    log = TranscriptRows(team, hold_lease(team, "lead"), "alice", 1, path)
+    log = TranscriptRows(team, hold_lease(team, "lead"), Newest(), "alice", 1, path)
     with pytest.raises(LeaseLost, match="'alice' does not run on this host"):
         log.append({"n": 0})
     assert rows(team) == []
@@ -284,7 +285,7 @@ def test_a_long_conversation_is_read_in_parts_that_a_slow_line_carries_in_time(t
 def timeline(team: Team, tmp_path: Path) -> Callable[[str], EventRows]:
     from teamcli.store.postgres.events import EventRows
 
-    return lambda host: EventRows(team, host, tmp_path / f"{host}.jsonl")
+    return lambda host: EventRows(team, Newest(), host, tmp_path / f"{host}.jsonl")
 
 
 def test_each_host_numbers_its_own_events(team: Team, tmp_path: Path, timeline: Callable[[str], EventRows]) -> None:

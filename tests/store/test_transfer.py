@@ -21,6 +21,7 @@ from teamcli.store.mirror import Mirror
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import Host
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.transcripts import TranscriptRows
 from teamcli.team.mailbox import Mailbox
@@ -312,7 +313,7 @@ def test_names_of_agents_in_the_database_lead_nowhere(team: Any, tmp_path: Path)
 def in_database(team: Any, directory: Path) -> tuple[PostgresBus, Mirror]:
     mirror = Mirror(team, TeamDir(directory))
     mirror.bring_roster()
-    return PostgresBus(team, Fence(team), directory), mirror
+    return PostgresBus(team, Fence(team), Newest(), directory), mirror
 
 
 def test_an_agent_has_the_same_unread_mail_in_the_database_as_in_files(team: Any, tmp_path: Path) -> None:
@@ -343,7 +344,7 @@ def test_what_was_read_and_sent_in_the_database_is_so_in_exported_files(team: An
     host = Host(team, "here", 1, fence)
     host.join()
     assert host.take("alice")
-    log = TranscriptRows(team, fence, "alice", 2, tmp_path / "alice.jsonl")
+    log = TranscriptRows(team, fence, Newest(), "alice", 2, tmp_path / "alice.jsonl")
     log.append(
         {"kind": "user", "content": "y", "marks": dict(Mailbox(bus, "alice", mirror.marks_of("alice")).take().marks)}
     )
@@ -360,7 +361,7 @@ def test_a_mirror_brings_only_what_is_new_and_ends_with_the_same_files(team: Any
     bus, _ = in_database(team, tmp_path / "other")
     mirror.bring_all()
     bus.send(Message(MessageType.MESSAGE, "lead", "bob", "new", 4.0, new_id()))
-    events = EventRows(team, "here", tmp_path / "events")
+    events = EventRows(team, Newest(), "here", tmp_path / "events")
     events.append({"ts": 9.0, "event": "new"})
     events.close()
     mirror.bring_all()
@@ -371,7 +372,7 @@ def test_a_mirror_brings_only_what_is_new_and_ends_with_the_same_files(team: Any
 
 def test_events_of_several_hosts_are_exported_in_the_order_of_their_time(team: Any, tmp_path: Path) -> None:
     for host, times in {"a": (1.0, 4.0, 3.0), "b": (2.0, 5.0)}.items():
-        log = EventRows(team, host, tmp_path / host)
+        log = EventRows(team, Newest(), host, tmp_path / host)
         log.append(*({"ts": ts, "host": host} for ts in times))
         log.close()
     target = TeamDir(tmp_path / "two" / ".team")

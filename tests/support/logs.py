@@ -23,11 +23,12 @@ def transcripts_in(engine: str, request: pytest.FixtureRequest) -> Iterator[Open
         yield AppendLog
         return
     url = request.getfixturevalue("postgres_url")
+    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.transcripts import TranscriptRows
 
     team = open_test_team(url)
     with closing(team.database):
-        yield lambda path: TranscriptRows(team, hold_lease(team, "lead"), "lead", 0, path)
+        yield lambda path: TranscriptRows(team, hold_lease(team, "lead"), Newest(), "lead", 0, path)
 
 
 @contextmanager
@@ -37,7 +38,8 @@ def timelines_in(engine: str, request: pytest.FixtureRequest) -> Iterator[OpenLo
         return
     url = request.getfixturevalue("postgres_url")
     from teamcli.store.postgres.events import EventRows
+    from teamcli.store.postgres.newest import Newest
 
     team = open_test_team(url)
     with closing(team.database):
-        yield lambda path: EventRows(team, "host", path)
+        yield lambda path: EventRows(team, Newest(), "host", path)

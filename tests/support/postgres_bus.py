@@ -9,6 +9,7 @@ from typing import Any
 
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.listener import Listener
+from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
 from tests.support.postgres import open_test_team
 from tests.support.waiting import DEADLINE_SECONDS
@@ -31,7 +32,7 @@ class HostBus(PostgresBus):
         fence = Fence(self.team)
         for name, epoch in (epochs or {}).items():
             fence.hold(name, epoch)
-        super().__init__(self.team, fence, directory, on_quarantine)
+        super().__init__(self.team, fence, Newest(), directory, on_quarantine)
         channels = (self.team.channel, self.team.lead_channel)
         self.listener = Listener(url, channels, self._on_topics, self._on_gap) if listens else None
         self._listens = threading.Event()

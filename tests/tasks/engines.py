@@ -52,13 +52,14 @@ class RowTasks:
     def storage(self, warn: Warn = lambda text: None, is_apart: bool = False) -> TaskStorage:
         """With `is_apart`, it has its own connection, as in another process."""
         from teamcli.store.postgres.database import Database
+        from teamcli.store.postgres.newest import Newest
         from teamcli.store.postgres.tasks import TaskRows
 
         team = self.team
         if is_apart:
             self._databases.append(Database(self.url, CancelScope()))
             team = team._replace(database=self._databases[-1])
-        return TaskRows(team, self.fence, warn)
+        return TaskRows(team, self.fence, Newest(), warn)
 
     def close(self) -> None:
         for database in self._databases:

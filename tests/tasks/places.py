@@ -15,6 +15,7 @@ def open_storage(place: str) -> TaskStorage:
         return TaskFiles(Path(place))
     from teamcli.cancel import CancelScope
     from teamcli.store.postgres.database import Database
+    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.tasks import TaskRows
     from teamcli.store.postgres.team_rows import Fence, Team
 
@@ -22,4 +23,4 @@ def open_storage(place: str) -> TaskStorage:
     team = Team(Database(url, CancelScope()), int(id), uid, b"the key of the team, for tests. ")
     fence = Fence(team)
     fence.hold("lead", int(epoch))
-    return TaskRows(team, fence)
+    return TaskRows(team, fence, Newest())

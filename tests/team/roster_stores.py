@@ -21,9 +21,10 @@ def stores_in(engine: str, path: Path, request: pytest.FixtureRequest) -> Iterat
         yield lambda: RosterFile(path)
         return
     url = request.getfixturevalue("postgres_url")
+    from teamcli.store.postgres.newest import Newest
     from teamcli.store.postgres.roster import RosterRows
 
     team = open_test_team(url)
     fence = hold_lease(team, "lead")
-    yield lambda: RosterRows(team, fence, path, copy_seconds=0)
+    yield lambda: RosterRows(team, fence, Newest(), path, copy_seconds=0)
     team.database.close()

@@ -40,13 +40,13 @@ class PostgresBus:
         self,
         team: Team,
         fence: Fence,
+        newest: Newest,
         directory: Path,
         on_quarantine: Callable[[str], None] = lambda _: None,
-        newest: Newest | None = None,
     ) -> None:
         """What cannot be delivered is set aside in `directory`."""
         self._database = team.database
-        self._rows = MessageRows(team, fence, newest or Newest())
+        self._rows = MessageRows(team, fence, newest)
         self._directory = directory
         self._on_quarantine = on_quarantine
         self._boxes: dict[str, _RowInbox] = {}

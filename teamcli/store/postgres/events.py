@@ -36,11 +36,11 @@ _LAST = f"""
 class EventRows(MirroredLog):
     """A `Log`: what happened on one host. Its file is not completed with what other hosts have written."""
 
-    def __init__(self, team: Team, host: str, path: Path, newest: Newest | None = None) -> None:
+    def __init__(self, team: Team, newest: Newest, host: str, path: Path) -> None:
         """Raises: StateError"""
         self._team = team
         self._host = host
-        self._newest = newest or Newest()
+        self._newest = newest
         self._name = f"event/{host}"
         self._next = max(self._newest.of(self._name), team.database.run(self._after_last))
         super().__init__(path)

@@ -20,7 +20,7 @@ from teamcli.errors import LeaseLost, StateError
 from teamcli.storage.files import decode_line, write_atomic
 from teamcli.store.postgres.database import Topic
 from teamcli.store.postgres.newest import Newest
-from teamcli.store.postgres.roster_rows import MEMBERS, NO_ROW, REQUESTS, Change, Found, RowTable, Saving, T
+from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Change, Found, RowTable, Saving, T
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.store.row_limits import bounded
 from teamcli.team.message import LEAD
@@ -63,25 +63,23 @@ class RosterRows:
         self,
         team: Team,
         fence: Fence,
+        newest: Newest,
         path: Path,
         warn: Callable[[str], None] = lambda text: None,
         copy_seconds: float = COPY_SECONDS,
-        newest: Newest | None = None,
     ) -> None:
         """`path` is that of a `config.json` that is kept as a copy. `warn` reports a row that does not count, once."""
-        self._newest = newest or Newest()
         self._team = team
         self._fence = fence
         self._copy = _Copy(path, copy_seconds)
         self._warn = warn
         self._warned: set[str] = set()
-        self._versions: dict[RowTable[Any], dict[str, int]] = {MEMBERS: {}, REQUESTS: {}}
-        """Of all rows that were looked at, as they say, also of those that do not count."""
+        self._members, self._requests = RowTable(MEMBERS, team, newest), RowTable(REQUESTS, team, newest)
         self._doc = "{}"
 
     def load(self) -> TeamConfig:
-        # Of those that were here before, a row that is missing was deleted by someone else.
-        self._versions = {MEMBERS: dict.fromkeys(self._newest.known(MEMBERS.row("")), NO_ROW), REQUESTS: {}}
+        self._members.forget(expects_known=True)
+        self._requests.forget(expects_known=False)
         self._doc = "{}"
         team = self.fresh(TeamConfig()) or TeamConfig()
         self._copy.put(team, at_once=True)
@@ -89,13 +87,13 @@ class RosterRows:
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
         names, doc = self._changed() if not topics or ALL_MEMBERS in topics else (topics, self._doc)
-        members = MEMBERS.look(self._team, self._newest, self._versions[MEMBERS], _keys(MEMBERS, names))
-        requests = REQUESTS.look(self._team, self._newest, self._versions[REQUESTS], _keys(REQUESTS, names))
+        members = self._members.look(_keys(self._members, names))
+        requests = self._requests.look(_keys(self._requests, names))
         if not members and not requests and doc == self._doc:
             return None
         team = known._replace(
-            members=self._taken(MEMBERS, known.members, members),
-            requests=self._taken(REQUESTS, known.requests, requests),
+            members=self._taken(self._members, known.members, members),
+            requests=self._taken(self._requests, known.requests, requests),
         )
         if doc != self._doc:
             self._doc = doc
@@ -110,8 +108,8 @@ class RosterRows:
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
         changes: _Changes = {
-            MEMBERS: MEMBERS.changes(before.members, after.members),
-            REQUESTS: REQUESTS.changes(before.requests, after.requests),
+            self._members: MEMBERS.changes(before.members, after.members),
+            self._requests: REQUESTS.changes(before.requests, after.requests),
         }
         doc = json.dumps({"team_name": after.name, **after.unknown}) if _rest(before) != _rest(after) else self._doc
         if any(changes.values()) or doc != self._doc:
@@ -149,27 +147,27 @@ class RosterRows:
         if len(items) != 1 or doc != self._doc:
             return None
         [(table, (key, change))] = items
-        wanted, there = change.wanted, self._versions[table].get(key, NO_ROW)
-        version = self._newest.next(table.row(key))
+        wanted, version = change.wanted, table.next_version(key)
         if wanted is None:
             return None
         try:
-            lease = self._fence.holder(table.about(wanted))
+            lease = self._fence.holder(table.kind.about(wanted))
         except LeaseLost:
             return None
-        if not self._team.database.fetch(*table.replacing(self._team, lease, key, there, version, wanted), *topics):
+        replacing = table.replacing(lease, key, table.version(key), version, wanted)
+        if not self._team.database.fetch(*replacing, *topics):
             return None
         found = {key: Found(version, wanted)}
-        return (found, {}) if table is MEMBERS else ({}, found)
+        return (found, {}) if table is self._members else ({}, found)
 
     def _save_all(self, cursor: Cursor[Any], changes: _Changes, doc: str, must: Collection[str]) -> _Saved:
         if doc != self._doc:
             self._fence.check(cursor, self._fence.holder(LEAD)[0])
             cursor.execute("update team set doc = %s where id = %s", (doc, self._team.id))
-        saving = Saving(cursor, self._team, self._fence, self._newest, must)
+        saving = Saving(cursor, self._fence, must)
         return (
-            saving.write(MEMBERS, changes[MEMBERS], self._versions[MEMBERS]),
-            saving.write(REQUESTS, changes[REQUESTS], self._versions[REQUESTS]),
+            saving.write(self._members, changes[self._members]),
+            saving.write(self._requests, changes[self._requests]),
         )
 
     def _merged_after(
@@ -179,8 +177,8 @@ class RosterRows:
         found_requests: Mapping[str, Found[Request]],
     ) -> TeamConfig:
         """The same object, if what was written is what was wanted."""
-        members = self._taken(MEMBERS, after.members, found_members)
-        requests = self._taken(REQUESTS, after.requests, found_requests)
+        members = self._taken(self._members, after.members, found_members)
+        requests = self._taken(self._requests, after.requests, found_requests)
         if is_same(members, after.members) and is_same(requests, after.requests):
             return after
         return after._replace(members=members, requests=requests)
@@ -190,28 +188,16 @@ class RosterRows:
         rows = self._team.database.fetch(_VERSIONS, {"team": self._team.id})
         there = {(table, key): version for table, key, version in rows}
         doc = next((str(key) for table, key, _ in rows if table == "team"), self._doc)
-        known = {(table.name, key): version for table, rows in self._versions.items() for key, version in rows.items()}
+        tables = (self._members, self._requests)
+        known = {(table.name, key): version for table in tables for key, version in table.versions.items()}
         differing = [each for each in there.keys() | known.keys() if there.get(each) != known.get(each)]
         return [f"{table}/{key}" for table, key in differing if table != "team"], doc
 
     def _taken(self, table: RowTable[T], known: Iterable[T], found: Mapping[str, Found[T]]) -> tuple[T, ...]:
-        """What is known with what was found in the database. A row that is not signed changes nothing."""
-        entries = {table.key_of(entry): entry for entry in known}
-        versions = self._versions[table]
         for key, row in found.items():
             if row.problem:
                 self._report(f"the row of the {table.name} '{key:.40}' in the database does not count: {row.problem}")
-            elif row.version != NO_ROW:
-                self._newest.admits(table.row(key), row.version)  # if this process has written it
-            if row.entry is not None:
-                entries[key] = row.entry
-            elif row.is_removed:
-                entries.pop(key, None)
-            if row.version != NO_ROW and not row.is_removed:
-                versions[key] = row.version
-            else:
-                versions.pop(key, None)
-        return tuple(entries.values())
+        return table.take(known, found)
 
     def _report(self, problem: str) -> None:
         if problem not in self._warned:

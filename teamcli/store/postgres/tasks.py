@@ -72,11 +72,11 @@ class TaskRows(TaskStorage):
         self,
         team: Team,
         fence: Fence,
+        newest: Newest,
         warn: Callable[[str], None] = lambda text: None,
-        newest: Newest | None = None,
     ) -> None:
         """`warn` reports a row that does not count, once."""
-        self._newest = newest or Newest()
+        self._newest = newest
         self._team = team
         self._fence = fence
         super().__init__(warn)

@@ -65,11 +65,11 @@ class TranscriptRows(MirroredLog):
         self,
         team: Team,
         fence: Fence,
+        newest: Newest,
         agent: str,
         incarnation: int,
         path: Path,
         warn: Callable[[str], None] = lambda text: None,
-        newest: Newest | None = None,
     ) -> None:
         """The file at `path` becomes a copy. `warn` gets a sentence if there are rows that do not count.
 
@@ -79,7 +79,7 @@ class TranscriptRows(MirroredLog):
         self._fence = fence
         self._agent = agent
         self._incarnation = incarnation
-        self._newest = newest or Newest()
+        self._newest = newest
         self._name = f"transcript/{agent}/{incarnation}"
         entries, self._next, end = read_transcript(team, agent, incarnation, warn)
         if not self._newest.admits(self._name, end):
