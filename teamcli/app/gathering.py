@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from teamcli.store.later import Later
+
 
 class Gathering:
     def __init__(self, act: Callable[[Sequence[str]], None], seconds: float) -> None:
@@ -18,7 +20,7 @@ class Gathering:
         self._acting = threading.Lock()
         self._names: dict[str, None] = {}
         self._acted_at = -seconds
-        self._is_timed = False
+        self._later = Later(self._act_now)
 
     def add(self, names: Sequence[str], is_urgent: bool = False) -> None:
         """With `is_urgent`, all that was added is dealt with when this returns."""
@@ -26,18 +28,10 @@ class Gathering:
             self._names.update(dict.fromkeys(names))
             seconds = self._acted_at + self._seconds - time.monotonic()
             waits = seconds > 0 and not is_urgent
-            if waits and self._names and not self._is_timed:
-                self._is_timed = True
-                timer = threading.Timer(seconds, self._act_in_time)
-                timer.daemon = True
-                timer.start()
+            if waits and self._names:
+                self._later.soon(seconds)
         if not waits:
             self._act_now()
-
-    def _act_in_time(self) -> None:
-        with self._lock:
-            self._is_timed = False
-        self._act_now()
 
     def _act_now(self) -> None:
         with self._acting:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from teamcli.cancel import CancelScope, NoThreadLeft, run_abandonable
 from teamcli.errors import Cancelled, ConfigError, StateError
+from teamcli.store.later import Later
 
 try:
     import psycopg
@@ -108,8 +109,7 @@ class Database:
         """Set when the present outage is over."""
         self._gathered: dict[Topic, None] = {}
         """What is still to be notified."""
-        self._due_at = math.inf
-        """When the first of these is."""
+        self._later = Later(self._notify_gathered)
         self._waiting_since: float | None = None
         """When the present transaction began."""
 
@@ -248,14 +248,7 @@ class Database:
         if seconds <= 0:
             self._notify()
         else:
-            self._notify_in(seconds)
-
-    def _notify_in(self, seconds: float) -> None:
-        if (due_at := time.monotonic() + seconds) < self._due_at:
-            self._due_at = due_at
-            timer = threading.Timer(seconds, self._notify_gathered)
-            timer.daemon = True
-            timer.start()
+            self._later.soon(seconds)
 
     def _notify_gathered(self) -> None:
         with self._held():
@@ -265,7 +258,7 @@ class Database:
     def _notify(self, reconnects: bool = False) -> None:
         """After the commit: inside the transaction, all commits of the database would wait for each other. If it cannot
         be sent now, it is tried again in another thread: what the caller wanted is done."""
-        topics, self._gathered, self._due_at = self._gathered, {}, math.inf
+        topics, self._gathered = self._gathered, {}
         if not topics:
             return
         try:
@@ -282,7 +275,7 @@ class Database:
             self._drop()
         self._gathered = topics
         if not self._cancel.cancelled:
-            self._notify_in(NOTIFY_AGAIN_SECONDS)
+            self._later.soon(NOTIFY_AGAIN_SECONDS)
 
     def _is_outage(self, error: psycopg.Error) -> bool:
         if self._connection is None:  # it could not be opened

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.storage.files import decode_line, read_regular, write_atomic
+from teamcli.store.later import Later
 
 WRITE_SECONDS = 0.5
 MOST_REMEMBERED = 20_000
@@ -32,7 +33,8 @@ class Newest:
         self._lock = threading.Lock()
         # The floor is the highest version of all rows that were forgotten.
         self._versions, self._floor = _read(path, uid) if path else ({}, 0)
-        self._is_due = False
+        self._is_written = True
+        self._later = Later(self.close)
 
     @property
     def remedy(self) -> str:
@@ -63,7 +65,9 @@ class Newest:
                 self._versions[row] = newest  # as the last one
             if version > known:
                 self._forget()
-                self._write_soon()
+                if self._path is not None:
+                    self._is_written = False
+                    self._later.soon(WRITE_SECONDS)
         return version >= known
 
     def close(self) -> None:
@@ -75,18 +79,11 @@ class Newest:
         if len(self._versions) > MOST_REMEMBERED:
             self._floor = max(self._floor, self._versions.pop(next(iter(self._versions))))
 
-    def _write_soon(self) -> None:
-        if self._path is not None and not self._is_due:
-            self._is_due = True
-            timer = threading.Timer(WRITE_SECONDS, self.close)
-            timer.daemon = True
-            timer.start()
-
     def _write(self) -> None:
         """The caller holds the lock. What a crash loses can only be put back by someone who knows of it at once."""
-        if self._path is None or not self._is_due:
+        if self._path is None or self._is_written:
             return
-        self._is_due = False
+        self._is_written = True
         try:
             known = {"v": 1, "team": self._uid, "floor": self._floor, "versions": self._versions}
             data = json.dumps(known, indent=0)

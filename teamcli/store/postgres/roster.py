@@ -18,6 +18,7 @@ from psycopg import Cursor
 
 from teamcli.errors import LeaseLost, StateError
 from teamcli.storage.files import decode_line, write_atomic
+from teamcli.store.later import Later
 from teamcli.store.postgres.database import Topic
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Change, Found, RowTable, Saving, T
@@ -217,22 +218,19 @@ class _Copy:
         """How much of a processor the last write took."""
         self._lock = threading.Lock()
         self._wanted: TeamConfig | None = None
-        self._is_due = False
+        self._later = Later(self._write)
 
     def put(self, team: TeamConfig, at_once: bool = False) -> None:
         with self._lock:
             self._wanted = team
-            is_due, self._is_due = self._is_due, True
         if at_once or not self._seconds:
             self._write()
-        elif not is_due:
-            timer = threading.Timer(max(self._seconds, COPY_PAUSES * self._busy_seconds), self._write)
-            timer.daemon = True
-            timer.start()
+        else:
+            self._later.soon(max(self._seconds, COPY_PAUSES * self._busy_seconds))
 
     def _write(self) -> None:
         with self._lock:
-            team, self._is_due = self._wanted, False
+            team = self._wanted
             began = time.thread_time()
             try:
                 if team is not None and (team.members or team.requests or self._path.exists()):
