@@ -7,24 +7,22 @@ sends or from its listener, so that waiting costs nothing.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import StateError, TeamcliError
-from teamcli.store.postgres.message_rows import MessageRows, Row
+from teamcli.errors import StateError
+from teamcli.store.postgres.message_rows import MessageRows
 from teamcli.store.postgres.newest import Newest
+from teamcli.store.postgres.row_inboxes import KnownInboxes
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.team.collector import Collector
 from teamcli.team.inbox_state import Position
-from teamcli.team.message import LEAD, Message, check_name, message_id
+from teamcli.team.message import LEAD, Message, check_name
 from teamcli.team.message_bus import BEGINNING, Batch, InboxEntry
-from teamcli.team.message_ids import LineIds
-from teamcli.team.message_line import MAX_LINE_BYTES, BadLine, Origin, ParsedMessage, too_long
-from teamcli.team.quarantine import Quarantine
+from teamcli.team.message_line import ParsedMessage
 
 _ORDERS = "/orders"
 """Ends the name of the inbox of a member's host. No agent can have such a name."""
@@ -47,11 +45,7 @@ class PostgresBus:
         """What cannot be delivered is set aside in `directory`."""
         self._database = team.database
         self._rows = MessageRows(team, fence, newest)
-        self._directory = directory
-        self._on_quarantine = on_quarantine
-        self._boxes: dict[str, _RowInbox] = {}
-        self._boxes_lock = threading.Lock()
-        self._asking = threading.Lock()
+        self._inboxes = KnownInboxes(self._rows, directory, on_quarantine)
         self._callbacks: list[Callable[[str], None]] = []
         self._order_callbacks: list[Callable[[str], None]] = []
         self._sent_here: deque[str] = deque(maxlen=_REMEMBERED)
@@ -72,9 +66,9 @@ class PostgresBus:
     def has_unread(self, name: str, position: Position) -> bool:
         _check_address(name)
         if self._database.is_away:  # not even a screen waits for this; when it is back, the listener looks again
-            return self._box(name).may_have_unread(position)
+            return self._inboxes.of(name).may_have_unread(position)
         try:
-            return self._has_unread(name, position)
+            return self._inboxes.has_unread(name, position)
         except StateError as e:  # `unread` reports the error
             logger.warning("the inbox of %s cannot be checked: %s", name, e)
             return False
@@ -85,13 +79,13 @@ class PostgresBus:
             InboxEntry(one.message, row.pos < position.offset or one.message.read_as in seen)
             for page in self._rows.pages(name, 0)
             for row in page.rows
-            for one in self._parse(name, 0, row)
+            for one in self._rows.parse(name, 0, row)
             if isinstance(one, ParsedMessage)
         ]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         _check_address(name)
-        box = self._box(name)
+        box = self._inboxes.of(name)
         end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
 
         def is_ended() -> bool:
@@ -102,7 +96,7 @@ class PostgresBus:
 
         with cancel.on_cancel(box.wake_all):
             # The database is asked without the lock: it may take long, and a cancel must not wait for it.
-            while not is_ended() and not self._has_unread(name, position):
+            while not is_ended() and not self._inboxes.has_unread(name, position):
                 with box.changed:
                     if not box.changed.wait_for(is_over, None if end is None else end - time.monotonic()):
                         return False
@@ -126,8 +120,7 @@ class PostgresBus:
     def close(self) -> None:
         """The database stays open: it is not only for mail."""
         self._is_closed = True
-        for box in tuple(self._boxes.values()):
-            box.wake_all()
+        self._inboxes.wake_all()
 
     def send_order(self, order: Message) -> bool:
         """An order to the host of the member `order.to`; no agent reads it. False if it has that order already.
@@ -154,7 +147,7 @@ class PostgresBus:
         """
         _check_address(name)
         inbox = name + _ORDERS
-        box = self._box(inbox)
+        box = self._inboxes.of(inbox)
         number = box.number
         tail = self._rows.tails([inbox]).get(inbox, 0)
         box.looked(number, tail)
@@ -176,8 +169,7 @@ class PostgresBus:
 
         Raises: StateError
         """
-        tails = self._rows.all_tails()
-        return all(box.is_stale or tails.get(name, 0) <= box.tail for name, box in tuple(self._boxes.items()))
+        return self._inboxes.are_current(self._rows.all_tails())
 
     def sent_elsewhere(self, name: str, start: int) -> tuple[list[Message], int]:
         """The signed messages of an inbox from a position on that another process has sent, and where the inbox ends.
@@ -186,11 +178,11 @@ class PostgresBus:
         Raises: StateError
         """
         found: list[Message] = []
-        box = self._boxes.get(name)
+        box = self._inboxes.find(name)
         number = box.number if box is not None else 0
         for page in self._rows.pages(name, start):
             start = page.end
-            for one in (one for row in page.rows for one in self._parse_once(name, page.incarnation, row)):
+            for one in (one for row in page.rows for one in self._rows.parse_once(name, page.incarnation, row)):
                 if isinstance(one, ParsedMessage) and not one.message.is_foreign:
                     found.append(one.message)
         if box is not None:
@@ -199,12 +191,12 @@ class PostgresBus:
 
     def knows(self, name: str) -> bool:
         """Whether anything in this process was interested in this inbox."""
-        return name in self._boxes
+        return self._inboxes.find(name) is not None
 
     def changed(self, name: str, look: Callable[[], None] = lambda: None) -> None:
         """The listener has heard of a message to `name`. `look` is called before those who wait for it look
         themselves, and may spare them that."""
-        box = self._boxes.get(name)
+        box = self._inboxes.find(name)
         if box is not None:
             box.heard()
         try:
@@ -216,18 +208,8 @@ class PostgresBus:
 
     def look_again(self) -> None:
         """The listener may have missed something: ask for all inboxes at once, and report those that have more."""
-        boxes = {name: box for name, box in tuple(self._boxes.items()) if box.is_known}
-        before = {name: box.tail for name, box in boxes.items()}
-        for box in boxes.values():
-            box.heard()
-        try:
-            self._ask()
-        except TeamcliError as e:  # those who wait will ask themselves
-            logger.warning("the inboxes cannot be checked: %s", e)
-        for name, box in boxes.items():
-            box.wake_all()
-            if box.tail != before[name]:
-                self._call(name)
+        for name in self._inboxes.look_again():
+            self._call(name)
 
     def _call(self, name: str) -> None:
         is_order = name.endswith(_ORDERS)
@@ -241,7 +223,7 @@ class PostgresBus:
         return is_new
 
     def _unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
-        box = self._box(name)
+        box = self._inboxes.of(name)
         number = box.number
         collector = Collector(seen, most)
         offset, tail = position.offset, position.offset
@@ -249,7 +231,8 @@ class PostgresBus:
             # Not to the end that the row of the inbox names, since anyone with the right to write can change that.
             offset, tail = min(offset, page.end), page.end
             for row in page.rows:
-                offset = row.end if self._take(collector, name, page.incarnation, row) else row.pos
+                collector.take(self._rows.parse_once(name, page.incarnation, row), row.pos, row.pos)
+                offset = row.pos if collector.is_full else row.end
                 if collector.is_full:
                     break
             if collector.is_full:
@@ -259,107 +242,8 @@ class PostgresBus:
             box.looked(number, tail, offset if collector.messages else position.offset)
         return Batch(tuple(collector.messages), position if offset == position.offset else Position(offset))
 
-    def _take(self, collector: Collector, name: str, incarnation: int, row: Row) -> bool:
-        collector.take(self._parse_once(name, incarnation, row), row.pos, row.pos)
-        return not collector.is_full
-
-    def _parse(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
-        origin = Origin(name, time.time(), _RowIds(name, 0), incarnation)
-        data = row.body.encode()
-        if row.bytes >= MAX_LINE_BYTES:
-            return iter((too_long(origin, row.pos, data),))
-        return self._rows.codec.read(origin, data + b"\n", row.pos)
-
-    def _parse_once(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
-        """The same, without copies of messages."""
-        for one in self._parse(name, incarnation, row):
-            if isinstance(one, ParsedMessage) and self._rows.is_copy(one.message, row):
-                data = row.body.encode()
-                yield BadLine(row.pos, data, "a copy of a message", _RowIds(name, 0).of_bad_line(data, row.pos))
-            else:
-                yield one
-
-    def _has_unread(self, name: str, position: Position) -> bool:
-        box = self._box(name)
-        if box.is_stale:
-            self._ask()
-        return box.may_have_unread(position)
-
-    def _ask(self) -> None:
-        """Ask for the tails of all inboxes about which something was heard, in one query."""
-        with self._asking:
-            boxes = {name: (box, box.number) for name, box in tuple(self._boxes.items()) if box.is_stale}
-            if boxes:
-                tails = self._rows.tails(boxes)
-                for name, (box, number) in boxes.items():
-                    box.looked(number, tails.get(name, 0))
-
-    def _box(self, name: str) -> _RowInbox:
-        box = self._boxes.get(name)
-        if box is not None:
-            return box
-        path = self._directory / f"{name.replace('/', '.')}.bad.jsonl"
-        with self._boxes_lock:
-            return self._boxes.setdefault(name, _RowInbox(Quarantine(path, True, self._on_quarantine)))
-
 
 def _check_address(name: str) -> None:
     """Raises: TeamError"""
     if name != LEAD:
         check_name(name)
-
-
-class _RowIds(LineIds):
-    """Ids for rows without one. A row stays where it is."""
-
-    def of_message(self, line: bytes, offset: int) -> str:
-        return message_id("outside", *self._parts, line.decode("latin-1"), str(offset))
-
-    def of_bad_line(self, line: bytes, offset: int) -> str:
-        return message_id("bad", *self._parts, line.decode("latin-1"), str(offset))
-
-
-class _RowInbox:
-    """What is known about an inbox, and the threads that wait for it."""
-
-    def __init__(self, quarantine: Quarantine) -> None:
-        self.quarantine = quarantine
-        self.tail = 0
-        self.changed = threading.Condition()
-        self.number = 1
-        """Counts what was heard about it."""
-        self._asked = 0
-        """The number when the tail was read. If it is lower now, there may be more."""
-        self._nothing = (0, 0)
-        """From the first offset to the second, which is the end, nothing can be delivered. A bad row must not wake its
-        reader forever."""
-
-    @property
-    def is_known(self) -> bool:
-        return self._asked > 0
-
-    @property
-    def is_stale(self) -> bool:
-        return self._asked < self.number
-
-    def heard(self) -> None:
-        with self.changed:
-            self.number += 1
-
-    def looked(self, number: int, tail: int, nothing_from: int | None = None) -> None:
-        """The tail was read after `number` was."""
-        with self.changed:
-            if number >= self._asked:
-                self._asked, self.tail = number, tail
-                if nothing_from is not None:
-                    self._nothing = nothing_from, tail
-
-    def may_have_unread(self, position: Position) -> bool:
-        with self.changed:
-            start, end = self._nothing
-            # A position after the end is not one of this inbox: what it has may be new.
-            return position.offset != self.tail and not (start <= position.offset and self.tail == end)
-
-    def wake_all(self) -> None:
-        with self.changed:
-            self.changed.notify_all()

@@ -6,6 +6,7 @@ is committed late. The position of a message is the offset at which its line beg
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,8 +14,9 @@ from teamcli.errors import StateError
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import HELD, Fence, Team, lease_lost
 from teamcli.store.row_limits import LARGEST_NUMBER
-from teamcli.team.message import LEAD, Message
-from teamcli.team.message_line import MAX_LINE_BYTES, LineCodec
+from teamcli.team.message import LEAD, Message, message_id
+from teamcli.team.message_ids import LineIds
+from teamcli.team.message_line import MAX_LINE_BYTES, BadLine, LineCodec, Origin, ParsedMessage, too_long
 from teamcli.team.signing import key_of
 
 PAGE_ROWS = 200
@@ -168,7 +170,24 @@ class MessageRows:
     def _other_id(self, message: Message) -> str:
         return self._team.sign("message", message.to, message.id)
 
-    def is_copy(self, message: Message, row: Row) -> bool:
+    def parse(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
+        """What the body of a row holds, as a line of a file would."""
+        origin = Origin(name, time.time(), _RowIds(name, 0), incarnation)
+        data = row.body.encode()
+        if row.bytes >= MAX_LINE_BYTES:
+            return iter((too_long(origin, row.pos, data),))
+        return self.codec.read(origin, data + b"\n", row.pos)
+
+    def parse_once(self, name: str, incarnation: int, row: Row) -> Iterator[ParsedMessage | BadLine]:
+        """The same, without copies of messages."""
+        for one in self.parse(name, incarnation, row):
+            if isinstance(one, ParsedMessage) and self._is_copy(one.message, row):
+                data = row.body.encode()
+                yield BadLine(row.pos, data, "a copy of a message", _RowIds(name, 0).of_bad_line(data, row.pos))
+            else:
+                yield one
+
+    def _is_copy(self, message: Message, row: Row) -> bool:
         """Whether somebody has put a message of the team there again. The ids of rows are unique, so a copy has another
         one than its message."""
         return not message.is_foreign and row.id not in (message.id, self._other_id(message))
@@ -240,6 +259,16 @@ class MessageRows:
         if self._team.is_signed(sig or "", "inbox", name, incarnation):
             self._newest.admits(_name(name), incarnation)
         return self._newest.of(_name(name))
+
+
+class _RowIds(LineIds):
+    """Ids for rows without one. A row stays where it is."""
+
+    def of_message(self, line: bytes, offset: int) -> str:
+        return message_id("outside", *self._parts, line.decode("latin-1"), str(offset))
+
+    def of_bad_line(self, line: bytes, offset: int) -> str:
+        return message_id("bad", *self._parts, line.decode("latin-1"), str(offset))
 
 
 def _name(inbox: str) -> str:
