@@ -64,6 +64,30 @@ class _Behind(Exception):
     """A task has changed, and this process did not hear of it."""
 
 
+class _Transaction:
+    """One attempt to make a change of the board. It has locked the team's row."""
+
+    def __init__(self, cursor: Cursor[Any], team: int, last_id: int, number: int) -> None:
+        self.cursor = cursor
+        self._team = team
+        self.number = number
+        """Of the change."""
+        self.written: dict[int, _KnownTask] = {}
+        self.last_id = self._locked_id = last_id
+
+    def is_committed(self, token: str) -> bool:
+        """Whether an earlier attempt with this token was."""
+        query = "select from task_commit where team = %s and token = %s"
+        return self.cursor.execute(query, (self._team, token)).fetchone() is not None
+
+    def count(self, token: str) -> None:
+        """Note what it has used up: the number of the change, and those of tasks."""
+        if self.written or self.last_id != self._locked_id:
+            values = {"team": self._team, "slot": self.number % _SLOTS, "token": token}
+            values |= {"has_written": bool(self.written), "last_task": self.last_id}
+            self.cursor.execute(_COUNT, {**values, "changes": self.number - (not self.written)})
+
+
 class TaskRows(TaskStorage):
     exists = True
     outsider = ""
@@ -86,16 +110,14 @@ class TaskRows(TaskStorage):
         self._last_change = -1
         """The last one that this process has read."""
         self._is_noticed = True
-        # Inside a change:
-        self._cursor: Cursor[Any] | None = None
-        self._change = 0
-        self._last_id = self._locked_id = 0
-        self._written: dict[int, _KnownTask] = {}
+        self._transaction: _Transaction | None = None
+        """Inside a change."""
 
     def __getitem__(self, id: int) -> Task:
         with self.held():
             self._refresh()
-            return (self._written.get(id) or self._rows[id]).stored.task
+            written = self._transaction.written if self._transaction else {}
+            return (written.get(id) or self._rows[id]).stored.task
 
     def __iter__(self) -> Iterator[int]:
         return iter([stored.task.id for stored in self.all()])
@@ -106,7 +128,7 @@ class TaskRows(TaskStorage):
     def all(self) -> list[StoredTask]:
         with self.held():
             self._refresh()
-            rows = self._rows | self._written
+            rows = self._rows | (self._transaction.written if self._transaction else {})
             return [rows[id].stored for id in sorted(rows)]
 
     def change(self, actor: str, act: Callable[[], T]) -> T:
@@ -116,31 +138,33 @@ class TaskRows(TaskStorage):
 
         def attempt(cursor: Cursor[Any]) -> None:
             nonlocal result, has_written
-            self._lock(cursor, actor)
-            self._written = {}
+            transaction = self._transaction = self._lock(cursor, actor)
             # If only the answer to its commit was lost, others may have changed the same task since.
-            if has_written and self._is_committed(cursor, token):
+            if has_written and transaction.is_committed(token):
                 return
-            self._cursor = cursor
-            try:
-                result = act()
-            finally:
-                self._cursor = None
-            has_written = bool(self._written)
-            self._count(cursor, token)
+            result = act()
+            has_written = bool(transaction.written)
+            transaction.count(token)
 
         with self.held():
             try:
                 self._up_to_date(attempt)
-                for id, known in self._written.items():
+                committed = self._in_change
+                for id, known in committed.written.items():
                     self._newest.admits(_name(id), known.version)
                     self._put(id, known)
-                self._last_change = self._change if self._written else self._last_change
+                if committed.written:
+                    self._last_change = committed.number
             finally:
-                self._written = {}
+                self._transaction = None
         if has_written:
             self._team.database.notify(self._team.topic("task"))
         return result
+
+    @property
+    def _in_change(self) -> _Transaction:
+        assert self._transaction is not None, "only inside a change"
+        return self._transaction
 
     def _up_to_date(self, attempt: Callable[[Cursor[Any]], None]) -> None:
         for _ in range(_MOST_ATTEMPTS):
@@ -174,35 +198,42 @@ class TaskRows(TaskStorage):
         """Nothing to note: the free ones are known."""
 
     def next_id(self) -> int:
-        self._last_id = max(self._last_id, *self._rows, 0) + 1
-        if self._last_id > LARGEST_ID:
+        transaction = self._in_change
+        transaction.last_id = max(transaction.last_id, *self._rows, 0) + 1
+        if transaction.last_id > LARGEST_ID:
             raise TaskError(f"the board is full: there is a task {LARGEST_ID}")
-        return self._last_id
+        return transaction.last_id
 
     def give_back(self, id: int) -> None:
-        if self._last_id == id:
-            self._last_id = id - 1
+        if self._in_change.last_id == id:
+            self._in_change.last_id = id - 1
 
     def write(self, task: Task) -> None:
-        assert self._cursor is not None, "only inside a change"
-        known = self._written.get(task.id) or self._rows.get(task.id)
+        transaction = self._in_change
+        cursor = transaction.cursor
+        known = transaction.written.get(task.id) or self._rows.get(task.id)
         stored = StoredTask(task, _NO_FILE, known.stored.unknown if known else {})
         version, doc = self._newest.next(_name(task.id)), _doc(stored)
-        values: dict[str, Any] = {"team": self._team.id, "id": task.id, "version": version, "change": self._change}
+        values: dict[str, Any] = {
+            "team": self._team.id,
+            "id": task.id,
+            "version": version,
+            "change": transaction.number,
+        }
         values |= {"status": str(task.status), "owner": task.owner, "doc": doc}
         values |= {"sig": self._team.sign("task", task.id, version, doc), "there": known.version if known else 0}
-        self._cursor.execute(_STORE, {**values, "is_sure": False})
-        if not self._cursor.rowcount:  # what is there is newer, or not of this team
-            if self._is_newer(self._cursor, task.id, version):
+        cursor.execute(_STORE, {**values, "is_sure": False})
+        if not cursor.rowcount:  # what is there is newer, or not of this team
+            if self._is_newer(cursor, task.id, version):
                 raise _Behind
-            self._cursor.execute(_STORE, {**values, "is_sure": True})
-        self._written[task.id] = _KnownTask(version, doc, stored)
+            cursor.execute(_STORE, {**values, "is_sure": True})
+        transaction.written[task.id] = _KnownTask(version, doc, stored)
 
     def _is_newer(self, cursor: Cursor[Any], id: int, version: int) -> bool:
         _, there, _, doc, sig = cursor.execute(_ROW, (self._team.id, id)).fetchone() or (id, 0, 0, "", "")
         return bool(doc) and there >= version and self._team.is_signed(sig or "", "task", id, there, doc)
 
-    def _lock(self, cursor: Cursor[Any], actor: str) -> None:
+    def _lock(self, cursor: Cursor[Any], actor: str) -> _Transaction:
         """Keep all others out, and read what they have changed.
 
         Raises: LeaseLost
@@ -214,29 +245,18 @@ class TaskRows(TaskStorage):
         row = cursor.fetchone()
         if row is None:
             raise StateError("the team is no longer in the database")
-        self._last_id, last_change = row
-        if self._last_id >= LARGEST_ID:  # forged: the numbers that are used are known
-            self._last_id = 0
+        last_id, last_change = row
+        if last_id >= LARGEST_ID:  # forged: the numbers that are used are known
+            last_id = 0
         last_change = last_change if last_change < LARGEST_NUMBER else 0
         if last_change != self._last_change:
             self._take(cursor.execute(_NEWS, self._known_changes).fetchall())
         self._last_change = max(last_change, self._last_change)
-        self._change = self._last_change + 1
-        self._locked_id = self._last_id
-
-    def _count(self, cursor: Cursor[Any], token: str) -> None:
-        if self._written or self._last_id != self._locked_id:
-            values = {"team": self._team.id, "slot": self._change % _SLOTS, "token": token}
-            values |= {"has_written": bool(self._written), "last_task": self._last_id}
-            cursor.execute(_COUNT, {**values, "changes": self._change - (not self._written)})
-
-    def _is_committed(self, cursor: Cursor[Any], token: str) -> bool:
-        query = "select from task_commit where team = %s and token = %s"
-        return cursor.execute(query, (self._team.id, token)).fetchone() is not None
+        return _Transaction(cursor, self._team.id, last_id, self._last_change + 1)
 
     def _refresh(self) -> None:
         """Inside a change, nothing can be newer."""
-        if self._cursor is None:
+        if self._transaction is None:
             self._take(self._team.database.fetch(_NEWS, self._known_changes))
 
     @property
