@@ -39,6 +39,7 @@ def export_team(
         raise UsageError(f"{target.root} has a team already: name another directory, or move it aside with --force")
     with as_state_error("create", target.root):
         target.root.parent.mkdir(parents=True, exist_ok=True)
+        # Next to the target, and so in the same file system: then each part can be put in place by a rename.
         new = TeamDir(Path(tempfile.mkdtemp(prefix=f"{target.root.name}-export-", dir=target.root.parent)))
     try:
         _write(team, new, user_key, progress, warn)

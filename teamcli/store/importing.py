@@ -70,6 +70,7 @@ class Import:
         self._documents = Documents(team)
         self._codec = LineCodec(key_of(team.uid.encode(), team.key))
         self._token = read_token(source.inbox)
+        # Without a token, nothing in the directory is signed: with a key that nobody has, no line seems to be.
         self._files_codec = LineCodec(key_of(self._token, user_key) if self._token else secrets.token_bytes(KEY_BYTES))
         self._taken: set[Path] = set()
 
@@ -90,6 +91,8 @@ class Import:
                 )
             marker = source.root / MARKER
             token = read_content(marker).decode("ascii", "replace") if marker.exists() else secrets.token_hex(16)
+            # Before the transaction: if this process is killed after the commit, the next import finds the token there
+            # and only moves the files.
             write_atomic(marker, token.encode())
             self._deliver_late_lines()
             self._team.database.run(lambda cursor: self._import(cursor, token))
@@ -108,6 +111,7 @@ class Import:
 
     def _import(self, cursor: Cursor[Any], token: str) -> None:
         """Harmless to repeat: the second time, it finds that the first one has succeeded."""
+        # Of two imports at once, the second one must see what the first one has put there.
         cursor.execute("select 1 from team where id = %s for update", (self._team.id,))
         if self._documents.read_one(cursor, MARKER) == token:
             return
@@ -119,7 +123,7 @@ class Import:
                     "the team in the database is not empty: import into another one with --team NAME, or delete it "
                     "with teamcli store delete"
                 )
-        self._taken = set()
+        self._taken = set()  # an earlier attempt may have been rolled back
         self._put_conversations(cursor, self._put_roster(cursor))
         self._put_inboxes(cursor)
         self._put_tasks(cursor)
@@ -142,6 +146,7 @@ class Import:
                 f"insert into {table} (team, {key}, version, doc, sig) values (%s, %s, 1, %s, %s)",
                 [(self._team.id, name, doc, self._team.sign(table, name, 1, doc)) for name, doc in rows],
             )
+        # From the rows, as an export will do it: what it would not give back is kept as an original.
         rebuilt = config_file(TeamReader(self._team).read_roster(cursor))
         self._documents.put_original(cursor, "config.json", rebuilt, data)
         self._taken.add(path)
@@ -152,6 +157,7 @@ class Import:
         archive = archives_in(self._source.transcripts / "archive")
         found, numbers = [], dict[str, dict[str, int]]()
         for path in filter(is_addressed, logs_in(self._source.transcripts)):
+            # The roster may have lost a member. Its conversation is newer than those that were archived.
             current.setdefault(path.stem, len(archive.get(path.stem, ())) + 1)
             found.append(_Conversation(path.stem, current[path.stem], path))
         for name, paths in archive.items():
@@ -200,6 +206,7 @@ class Import:
             (self._team.id, name, state.incarnation, self._team.sign("inbox", name, state.incarnation)),
         )
         ids: set[str] = set()
+        # Archives come before 0, so that positions in the file stay as its reader knows them.
         start = -sum(each.stat().st_size + 1 for each in archive.values())
         for number, each in sorted(archive.items()):
             end = self._put_mail(cursor, name, each, f"inbox/{name}/{number}", start, ids)
@@ -250,11 +257,12 @@ class Import:
             try:
                 stored = read_task(path, id, (0, 0, 0, 0)) if is_task else None
             except Damaged:
-                continue
+                continue  # it has no row, and is kept with the other files
             if stored:
                 self._put_task(cursor, path, stored)
         lock = self._source.tasks / ".lock"
         data = read_content(lock) if lock.exists() else None
+        # The lock has the highest number ever used. That of a task whose file is gone must not be used again.
         numbers = (data or b"").split()
         last = max(last, int(numbers[0]) if numbers and numbers[0].isdigit() and len(numbers[0]) < 19 else 0)
         cursor.execute("update team set last_task = %s, task_changes = 1 where id = %s", (last, self._team.id))
@@ -291,7 +299,7 @@ class Import:
             oddities = oddities._replace(torn=sum(1 for _ in lines_of(path, Oddities({}))) - 1)
         if oddities:
             self._documents.put(cursor, LINES + key, oddities.to_json())
-        if path.stat().st_size:
+        if path.stat().st_size:  # an empty file has no rows that could bring it back
             self._taken.add(path)
 
     def _put_other_files(self, cursor: Cursor[Any]) -> None:

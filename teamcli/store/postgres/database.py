@@ -42,7 +42,7 @@ NOTIFY_AGAIN_SECONDS = 0.2
 _SETTINGS = "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s"
 _DEFAULTS: Mapping[str, Any] = {
     "connect_timeout": 5,
-    "target_session_attrs": "read-write",
+    "target_session_attrs": "read-write",  # a standby would refuse each write
     "client_encoding": "utf8",
     "application_name": "teamcli",
     "keepalives_idle": 10,
@@ -201,7 +201,7 @@ class Database:
                 elif not self._is_outage(e):
                     raise StateError(f"the database refuses: {_words(e)}") from e
                 elif self._connection is not None and not has_reconnected:
-                    has_reconnected = True  # a lost connection alone is no outage: a new one may work
+                    has_reconnected = True  # losing a connection is not an outage yet: a new one may work
                     self._drop()
                 else:
                     self._note_outage(e)
@@ -227,7 +227,7 @@ class Database:
         return act(self._connection)
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """In a thread of its own: an attempt cannot be interrupted, and teamcli must not wait for it to exit."""
+        """In a thread: an attempt cannot be interrupted, and teamcli must not wait for one before it exits."""
 
         def attempt() -> _PatientConnection:
             return connect(self._url, self._cancel)
@@ -335,7 +335,7 @@ class _PatientConnection(psycopg.Connection[Any]):
                 heard = time.monotonic() if ready else heard
                 since, most = (began, LAST_ANSWER_SECONDS) if is_exiting else (heard, ANSWER_SECONDS)
                 if time.monotonic() > since + most:
-                    self.pgconn.finish()
+                    self.pgconn.finish()  # so that it counts as lost: an answer that comes now is for nobody
                     raise psycopg.OperationalError(f"no answer for {most:g} s")
                 wanted = gen.send(ready)
         except StopIteration as e:

@@ -72,7 +72,7 @@ class Listener:
                 with connect(self._url) as connection:
                     for channel in self._channels:
                         connection.execute(f"listen {channel}".encode())
-                    self._call(self._on_gap)
+                    self._call(self._on_gap)  # after `listen`: what is committed in between would be missed
                     pause = FIRST_PAUSE_SECONDS
                     self._listen(connection)
             except (psycopg.Error, OSError, StateError) as e:
@@ -87,6 +87,7 @@ class Listener:
             selector.register(self._woken, selectors.EVENT_READ)
             looked_at = time.monotonic()
             while not self._closed.cancelled:
+                # Before waiting: what came with the answer to a statement is read already, and would wake nobody.
                 arrived = [(each.pid, each.payload) for each in connection.notifies(timeout=0)]
                 news = [topic for pid, topic in arrived if not self._is_known(pid, topic)]
                 if news:

@@ -30,7 +30,7 @@ _SHOWN_CHARACTERS = 1000
 
 # After all rows, whatever the tail says, which anyone with the right to write can change. A row that another sender has
 # just committed is not seen here, but then the tail is after it. Sends never get as far as the limits, which forged
-# numbers may.
+# numbers may. Without an epoch there is no lease to check: the sender never ran here; the user, for example.
 _SEND = f"""
 with {HELD}, box as (
     select tail, incarnation, left(sig, 100) as sig from inbox where team = %(team)s and name = %(to)s
@@ -233,7 +233,7 @@ class MessageRows:
         Raises: LeaseLost, StateError
         """
         values = {"team": self._team.id, "name": name, "holder": name, "epoch": self._fence.epoch(name)}
-        while True:
+        while True:  # until nobody changes the row between the look and the update
             found = self._team.database.fetch(_INCARNATION, values)
             if not found and self._create(name):
                 return 0

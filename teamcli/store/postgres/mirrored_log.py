@@ -78,7 +78,7 @@ class MirroredLog:
     def _keep(self, values: Sequence[Json]) -> None:
         if self._is_closed:
             raise StateError(f"{self._file.path} is closed: teamcli is exiting")
-        if values:
+        if values:  # the row first: nothing may act on a line that only the copy has
             self._insert([encode_line(value)[:-1].decode() for value in values])
             self._copy(values)
 

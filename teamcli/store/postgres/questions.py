@@ -168,7 +168,7 @@ class SentQuestions:
             logger.warning("the question %s was not withdrawn: %s", question.id, e)
 
     def _insert(self, question: _Sent) -> None:
-        """Under an id that no question had before."""
+        """Under an id that no question had before: one that the lead's host knows is not shown again."""
         id = question.id = secrets.token_hex(8)
         self._open[id] = question
         doc, values = question.doc, self._values

@@ -117,6 +117,7 @@ class RowTable(Generic[T]):
         return {key: row for key, row in found.items() if self._versions.get(key) != row.version} | gone
 
     def lock(self, cursor: Cursor[Any], key: str) -> Found[T]:
+        # For update: what is merged with it now must still be there when the result is written.
         cursor.execute(f"{self._select} for update".encode(), {"team": self._team.id, "keys": [key]})
         return self._found(cursor.fetchall()).get(key) or self._missing(key)
 
@@ -169,7 +170,7 @@ class RowTable(Generic[T]):
     def _select(self) -> str:
         return (
             f"select {self.kind.key}, version, {bounded('doc')}, {bounded('sig')} from {self.name}"
-            f" where team = %(team)s and {self.kind.key} = any(%(keys)s) order by place"
+            f" where team = %(team)s and {self.kind.key} = any(%(keys)s) order by place"  # as `config.json` has them
         )
 
     def _missing(self, key: str) -> Found[T]:

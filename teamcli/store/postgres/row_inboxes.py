@@ -70,7 +70,7 @@ class KnownInboxes:
 
     def _ask(self) -> None:
         """Ask for the tails of all inboxes about which something was heard, in one query."""
-        with self._asking:
+        with self._asking:  # of many threads, one asks: the others find nothing stale then
             boxes = {name: (box, box.number) for name, box in tuple(self._boxes.items()) if box.is_stale}
             if boxes:
                 tails = self._rows.tails(boxes)
@@ -108,7 +108,7 @@ class RowInbox:
     def looked(self, number: int, tail: int, nothing_from: int | None = None) -> None:
         """The tail was read after `number` was."""
         with self.changed:
-            if number >= self._asked:
+            if number >= self._asked:  # a later answer may have been faster, and has a later tail
                 self._asked, self.tail = number, tail
                 if nothing_from is not None:
                     self._nothing = nothing_from, tail

@@ -37,7 +37,7 @@ class SubAgentRows:
         """A sub-agent runs where its parent does. So what any other process has kept for these is over."""
         for name in self._team.database.run(self._others):
             over = [row for row in self._team.database.run(partial(self._rows, name)) if row.get("parent") in parents]
-            report(over)
+            report(over)  # first: if this host dies in between, the next one still finds them
             if over:
                 self._team.database.run(partial(self._remove, name, over))
 

@@ -146,6 +146,7 @@ class TaskRows(TaskStorage):
             has_written = bool(transaction.written)
             transaction.count(token)
 
+        # A claim cannot be one statement: this process signs its row, and needs to know the whole task for that.
         with self.held():
             try:
                 self._up_to_date(attempt)

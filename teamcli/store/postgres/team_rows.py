@@ -33,10 +33,12 @@ class Team(NamedTuple):
 
     def sign(self, *parts: str | int) -> str:
         """The signature of a row: of the table's name, what identifies the row in it, and its content."""
+        # As a list in JSON: no other parts give the same text, wherever one ends and the next begins.
         text = json.dumps([self.uid, *parts], ensure_ascii=False, separators=(",", ":"))
         return hashlib.blake2b(text.encode("utf-8", "replace"), key=self.key, digest_size=_SIGNATURE_BYTES).hexdigest()
 
     def is_signed(self, signature: str, *parts: str | int) -> bool:
+        # As bytes: of texts, it refuses those that are not ASCII, and a forged one may be anything.
         return hmac.compare_digest(signature.encode(), self.sign(*parts).encode())
 
     @property

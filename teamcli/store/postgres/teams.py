@@ -166,6 +166,7 @@ def live_hosts(cursor: Cursor[Any], team: int) -> tuple[str, ...]:
 
 def delete_team(cursor: Cursor[Any], record: TeamRecord) -> None:
     """Raises: StateError, if a host works for it."""
+    # A host that joins looks at this row first, so none can come between the look for hosts and the deletion.
     cursor.execute("select 1 from team where id = %s for update", (record.id,))
     refuse_running(cursor, record)
     for table in _LARGE_TABLES:
