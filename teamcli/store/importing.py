@@ -310,6 +310,7 @@ class Import:
                 refuse_links([path])
                 self._documents.put_file(cursor, str(path.relative_to(root)), read_content(path))
         for path in root.glob("config.json.bad-*"):
+            refuse_links([path])
             self._documents.put_file(cursor, path.name, read_content(path))
 
     def _move_aside(self) -> Path:

@@ -204,7 +204,9 @@ def test_an_import_that_was_cut_off_before_its_files_moved_is_completed(
     assert (rows(team), source.has_state) == (found, False)
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", "inbox/bob.jsonl", "inbox/x.txt", "transcripts", "tasks/9.json"])
+@pytest.mark.parametrize(
+    "name", ["events.jsonl", "inbox/bob.jsonl", "inbox/x.txt", "transcripts", "tasks/9.json", "config.json.bad-1"]
+)
 def test_a_link_is_not_imported(team: Any, tmp_path: Path, name: str) -> None:
     source = make_team(tmp_path / "one" / ".team")
     link, outside = source.root / name, tmp_path / "outside"
