@@ -28,7 +28,7 @@ from teamcli.app.choices import Choices, choose, read_rules
 from teamcli.app.command_hosts import open_host, plain_host
 from teamcli.app.hooks import HookOpener
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
-from teamcli.app.later import Later
+from teamcli.app.late_part import LatePart
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
@@ -229,7 +229,7 @@ def assemble(
 
     # The team: who is in it, their mail, and those that run. Hosts and the board report to the team's tasks, which
     # need both.
-    late_tasks: Later[TeamTasks] = Later()
+    late_tasks: LatePart[TeamTasks] = LatePart()
     roster = open_roster(dir, engine, events, settings.limits.shutdown_seconds, notes)
     looks: list[Callable[[], None]] = []
     bus = engine.open_bus(ground.warn, partial(_call_each, looks))
@@ -238,7 +238,7 @@ def assemble(
     agents = RunningAgents(engine.others(roster, bus, late_tasks))
 
     # What guards the work. Hooks report on agents, and the factory builds agents with hooks.
-    late_factory: Later[AgentFactory] = Later()
+    late_factory: LatePart[AgentFactory] = LatePart()
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
     for_hooks = SessionForHooks(dir, roster, agents, outbox, live_policy, late_factory, session_id)

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 PartT = TypeVar("PartT")
 
 
-class Later(Generic[PartT]):
+class LatePart(Generic[PartT]):
     """A part that is built after one that calls it, because it needs that one itself."""
 
     def __init__(self) -> None:
