@@ -106,6 +106,8 @@ class Mailbox:
         self._answered = self._committed
         """Behind `_committed` while messages are recorded that the model has not answered yet."""
         self._unanswered: set[str] = set()
+        self._left: int | None = None
+        """The incarnation of the inbox that its reader has left."""
         self.late = LateMail()
 
     @property
@@ -167,8 +169,11 @@ class Mailbox:
 
     def take_unseen(self) -> tuple[Message, ...]:
         """For a teammate that leaves: what no model has seen, recorded or not. Returns each message once; it
-        stays unread in the inbox."""
+        stays unread in the inbox. Nothing once the inbox has begun anew: that mail is for the next reader."""
         batch = self._bus.unread(self._name, self._answered, self._seen - self._unanswered)
+        self._left = batch.incarnation if self._left is None else self._left
+        if batch.incarnation != self._left:
+            return ()
         self._answered = batch.position
         self._unanswered.clear()
         self._seen.update(message.read_as for message in batch.messages)

@@ -39,6 +39,8 @@ class Batch(NamedTuple):
 
     messages: tuple[Message, ...]
     position: Position
+    incarnation: int = 0
+    """Of the inbox: how often it began anew."""
 
 
 class InboxEntry(NamedTuple):
@@ -151,7 +153,7 @@ class FileBus:
         size = box.inbox.size()
         start = box.locate(position, size)
         if size is None or start is None:
-            return Batch((), position)
+            return Batch((), position, box.state.incarnation)
         collector = Collector(seen, most)
         ids = box.line_ids(name, start, seen)
         offset, is_all = start.offset, False
@@ -165,7 +167,7 @@ class FileBus:
             box.looked_at(size, offset if collector.messages else start.offset)
             if not collector.messages and start.offset != position.offset:
                 box.state.move(position, end)
-        return Batch(tuple(collector.messages), end)
+        return Batch(tuple(collector.messages), end, box.state.incarnation)
 
     def _read(self, origin: Origin, chunk: Chunk) -> Iterable[ParsedMessage | BadLine]:
         if chunk.skipped:

@@ -78,6 +78,7 @@ class TestWhoseBranchItIs:
         assert "old.txt" in git(machines.remote, "ls-tree", "--name-only", "team/alice")
         assert "old.txt" not in git(machines.remote, "ls-tree", "--name-only", "team/alice.2")
         assert "pushed as team/alice.2" in str(script.requests["lead"][-1]["messages"])
+        assert "was shut down before it read" not in str(script.requests["lead"][-1]["messages"])
 
     def test_a_team_of_another_name_has_other_branches(self, machines: Machines) -> None:
         machines.make_team("shop")

@@ -226,10 +226,10 @@ class PostgresBus:
         box = self._inboxes.of(name)
         number = box.number
         collector = Collector(seen, most)
-        offset, tail = position.offset, position.offset
+        offset, tail, incarnation = position.offset, position.offset, 0
         for page in self._rows.pages(name, offset):
             # Not to the end that the row of the inbox names, since anyone with the right to write can change that.
-            offset, tail = min(offset, page.end), page.end
+            offset, tail, incarnation = min(offset, page.end), page.end, page.incarnation
             for row in page.rows:
                 collector.take(self._rows.parse_once(name, page.incarnation, row), row.pos, row.pos)
                 offset = row.pos if collector.is_full else row.end
@@ -240,7 +240,8 @@ class PostgresBus:
         box.quarantine.add(name, collector.bad)
         if not collector.is_full:
             box.looked(number, tail, offset if collector.messages else position.offset)
-        return Batch(tuple(collector.messages), position if offset == position.offset else Position(offset))
+        after = position if offset == position.offset else Position(offset)
+        return Batch(tuple(collector.messages), after, incarnation)
 
 
 def _check_address(name: str) -> None:
