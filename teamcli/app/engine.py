@@ -168,7 +168,10 @@ class _AllHere:
             )
         return ""
 
-    def begin(self, name: str) -> None:
+    def claim(self, name: str, cancel: CancelScope) -> None:
+        pass
+
+    def begin(self, name: str, cancel: CancelScope) -> None:
         raise AssertionError("no other host runs a member")
 
     def release(self, name: str) -> None:

@@ -39,6 +39,7 @@ from teamcli.team.ports import PlacementPort
 from teamcli.team.remote_teammate import Order, OtherHosts, RemoteTasksPort
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import ANY_HOST, Member
+from teamcli.team.running_agents import CLEANING_SECONDS
 
 if TYPE_CHECKING:
     from teamcli.agent.budgets import Budgets
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from teamcli.app.lazy_board import LazyBoard
 
 LEAVING_SECONDS = 5.0
-CLEANING_SECONDS, CLEANING_LOOK_SECONDS = 30.0, 0.25
+CLEANING_LOOK_SECONDS = 0.25
 logger = logging.getLogger(__name__)
 
 
@@ -222,16 +223,20 @@ class _Placement:
             raise ToolError(f"host: there is no host '{host}'; there are: {', '.join([*alive, ANY_HOST])}")
         return host
 
-    def begin(self, name: str) -> None:
+    def claim(self, name: str, cancel: CancelScope) -> None:
         engine = self._engine
         deadline = time.monotonic() + CLEANING_SECONDS
         while not engine.host.take(name):  # the host of its last incarnation is still cleaning up
+            cancel.check()
             if time.monotonic() > deadline:
                 holder = engine.host.holders().get(name, "another host")
                 raise ToolError(f"'{name}' is shut down, and its host '{holder}' is still cleaning up; try again later")
-            with engine.changed:
+            with cancel.notifying(engine.changed), engine.changed:
                 engine.changed.wait(CLEANING_LOOK_SECONDS)
-        start_over(engine, self._roster, self._bus, name)
+
+    def begin(self, name: str, cancel: CancelScope) -> None:
+        self.claim(name, cancel)
+        start_over(self._engine, self._roster, self._bus, name)
 
     def release(self, name: str) -> None:
         self._engine.give_up(name, is_announced=True)

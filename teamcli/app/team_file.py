@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from teamcli.app.engine import Engine
+from teamcli.cancel import CancelScope
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, load_roles, role_dirs
 from teamcli.errors import ConfigError, TeamError, ToolError
@@ -113,7 +114,7 @@ def begin_planned(engine: Engine, roster: Roster, bus: MessageBus, planned: Plan
     """Give a member of the team file an empty conversation. Returns where it works, if another host may run it."""
     placement = engine.placement(roster, bus)
     if host := placement.choose("", planned.host):
-        placement.begin(planned.name)
+        placement.begin(planned.name, CancelScope())
         placement.release(planned.name)
         return {"host": host, "worktree": True}
     start_over(engine, roster, bus, planned.name)

@@ -279,6 +279,8 @@ class TeammateManager:
 
     def _spawn_new(self, request: SpawnRequest, earlier: Member | None, cancel: CancelScope | None) -> str:
         """A new member, or a new incarnation of one that was shut down. Returns where it works, if not here."""
+        cancel = cancel or CancelScope()
+        self.agents.wait_until_left(request.name, cancel)
         planned = self._file.find(request.name)
         host = self._placement.choose(request.host, planned.host if planned else "")
         request = self._factory.check(request)
@@ -301,6 +303,7 @@ class TeammateManager:
         )
         if host:
             return self._spawn_elsewhere(request, member, earlier, cancel)
+        self._placement.claim(member.name, cancel)
         where = self._factory.prepare(member, cancel)
         member = member._replace(unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
@@ -314,13 +317,13 @@ class TeammateManager:
         return where
 
     def _spawn_elsewhere(
-        self, request: SpawnRequest, member: Member, earlier: Member | None, cancel: CancelScope | None
+        self, request: SpawnRequest, member: Member, earlier: Member | None, cancel: CancelScope
     ) -> str:
         """A host takes it as soon as it may. Its work waits in its inbox before that, and its branch at the remote."""
         branch, problem = self.checkouts.branches.announce(member, cancel)
         member = member._replace(status=Status.IDLE, remote_branch=branch)
         try:
-            self._placement.begin(member.name)
+            self._placement.begin(member.name, cancel)
             self.mail.send_work(request, {})
             if earlier is None:
                 self.roster.add(member)

@@ -179,10 +179,17 @@ class PlacementPort(Protocol):
         Raises: ToolError, if there is no such host
         """
 
-    def begin(self, name: str) -> None:
-        """Give a new member that another host will run an empty conversation. No host takes it yet.
+    def claim(self, name: str, cancel: CancelScope) -> None:
+        """Wait until the last member of that name is cleaned up, on whichever host that was. From now on, only this
+        process writes for the new one.
 
-        Raises: StateError
+        Raises: ToolError, if that takes too long; StateError, Cancelled
+        """
+
+    def begin(self, name: str, cancel: CancelScope) -> None:
+        """Claim a new member that another host will run, and give it an empty conversation. No host takes it yet.
+
+        Raises: ToolError, StateError, Cancelled
         """
 
     def release(self, name: str) -> None:

@@ -170,11 +170,12 @@ class Protocols:
             return 0, ""
         if (teammate := self._agents.remove(name)) is None:  # another thread was faster
             return 0, ""
-        # Mail goes back before the roster changes: if the program is killed in between, the next start repeats both.
-        returned = self._undelivered_mail.watch(name, teammate.mailbox)
-        self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
-        self._tasks.left(name)
-        left = teammate.dismiss()
+        with self._agents.leaving(name):
+            # Mail goes back before the roster changes: after a crash in between, the next start repeats both.
+            returned = self._undelivered_mail.watch(name, teammate.mailbox)
+            self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
+            self._tasks.left(name)
+            left = teammate.dismiss()
         self._quiescence.notify()
         return returned, left
 

@@ -3,12 +3,15 @@ several hosts, also the others."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from teamcli.agent.loop import Agent
-from teamcli.errors import TeamError
+from teamcli.cancel import CancelScope
+from teamcli.errors import TeamError, ToolError
 from teamcli.team.agent_thread import AgentThread
 from teamcli.team.lead import Lead
 from teamcli.team.message import LEAD
@@ -16,6 +19,9 @@ from teamcli.team.teammate import Teammate
 
 if TYPE_CHECKING:
     from teamcli.team.remote_teammate import OtherHosts, RemoteTeammate
+
+CLEANING_SECONDS = 30.0
+"""How long a spawn waits until the last teammate of that name is cleaned up, which may take long over a network."""
 
 
 class RunningAgents:
@@ -32,6 +38,9 @@ class RunningAgents:
         """Those of this run that were shut down: what they used still counts."""
         self._stopping: list[Teammate] = []
         """Those that were shut down and whose thread may still be running."""
+        self._leaving: set[str] = set()
+        """Those that were shut down and whose checkout and branch are still being cleaned up."""
+        self._has_left = threading.Condition()
 
     @property
     def lead(self) -> Lead | None:
@@ -103,6 +112,26 @@ class RunningAgents:
             self._departed.append(teammate.agent)
             self._stopping = [each for each in (*self._stopping, teammate) if each.is_alive]
         return teammate
+
+    @contextmanager
+    def leaving(self, name: str) -> Iterator[None]:
+        """Inside the block, a teammate that was removed is cleaned up: its name must not be used again yet."""
+        with self._has_left:
+            self._leaving.add(name)
+        try:
+            yield
+        finally:
+            with self._has_left:
+                self._leaving.discard(name)
+                self._has_left.notify_all()
+
+    def wait_until_left(self, name: str, cancel: CancelScope) -> None:
+        """Raises: ToolError, if the last teammate of that name is still being cleaned up; Cancelled"""
+        with cancel.notifying(self._has_left), self._has_left:
+            self._has_left.wait_for(lambda: name not in self._leaving or cancel.cancelled, CLEANING_SECONDS)
+        cancel.check()
+        if name in self._leaving:
+            raise ToolError(f"'{name}' is shut down, and this host is still cleaning up; try again later")
 
     def leave_out(self, names: Iterable[str]) -> None:
         self._left_out = frozenset(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.teams import open_team
 from tests.cli.test_mcp import fake
 from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.slow_remote import SlowRemote
 from tests.support.answers import text, tool
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -343,6 +344,52 @@ def test_a_worker_for_a_repository_without_a_team_says_how_to_begin(postgres_url
         pytest.raises(UsageError, match=words),
     ):
         open_team(postgres_url, "f" * 40, "", create=False, database=database)
+
+
+@pytest.mark.parametrize("worker", ["", "box"])
+def test_a_spawn_waits_until_the_last_member_of_that_name_is_cleaned_up_and_can_be_interrupted(
+    machines: Machines, worker: str
+) -> None:
+    ready = machines.base / "ready"
+    slow = SlowRemote(machines, worker or "lead")
+    script = TeamScript(
+        lead=[
+            spawn("one", host="any"),
+            text("asked"),
+            text("heard"),
+            until(ready),
+            spawn("two", host=worker),
+            spawn("three", host=worker),
+            text("asked again"),
+            text("heard again"),
+        ],
+        alice=[text("first result"), text("last result")],
+    )
+    with ExitStack() as stack:
+        stack.enter_context(machines.lead.against(script))
+        if worker:
+            machines.worker(worker)
+        screen = stack.enter_context(Screen(machines.lead, *BYPASS, columns=120, lines=60))
+        screen.wait_for("team >>")
+        screen.type("have alice begin\r")
+        screen.wait_for("heard")
+        screen.type("wait\r")
+        wait_until(lambda: len(script.requests["lead"]) == 4)
+        slow.hold_next()
+        screen.type("/shutdown alice\r")
+        wait_until(slow.asked.exists)
+        ready.touch()
+        screen.wait_for("● lead spawn alice (coder)")
+        screen.type("\x03")
+        screen.wait_for("interrupted")
+        assert len(script.requests["alice"]) == 1
+        slow.answer()
+        screen.type("once more\r")
+        screen.wait_for("last result")
+    assert "still cleaning up" not in str(script.requests["lead"][5]["messages"])
+    (words,) = [str(request["messages"]) for request in script.requests["alice"][1:]]
+    assert "three" in words
+    assert "two" not in words
 
 
 @pytest.mark.soak_only  # two orders wait for their time limits
