@@ -242,8 +242,8 @@ class _Placement:
         self._engine.give_up(name, is_announced=True)
 
 
-_NEED_A_HOST = (Order.INTERRUPT, Order.RESUME)
-"""Orders of which nothing else remains. A pause and a shutdown are also in the roster, which the next host reads."""
+_NEED_A_HOST = (Order.INTERRUPT, Order.RESUME, Order.LEAVE)
+"""Orders of which nothing else remains. A pause is also in the roster, which the next host reads."""
 
 
 class _Orders:

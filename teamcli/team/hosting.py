@@ -363,7 +363,8 @@ class Hosting:
         moved = MOVED.format(host=self._leases.name, earlier=earlier)
         note = tagged("note", moved, "", "") if has_moved else ""
         self._team.take_over(name, note, cancel)
-        self._team.roster.update(name, runs_on=self._leases.name, error="")
+        if self.runs(name):
+            self._team.roster.update(name, runs_on=self._leases.name, error="")
 
 
 def shared_out(names: Iterable[str], hosts: Sequence[OtherHost]) -> dict[str, str]:

@@ -222,7 +222,7 @@ class TeammateManager:
 
     def take_over(self, name: str, note: str, cancel: CancelScope) -> None:
         """Run a member here that another host has run, or nobody yet. `note` is added to its conversation. What it was
-        working on continues.
+        working on continues, unless it was decided meanwhile that it shuts down.
 
         Raises: TeamcliError, Cancelled
         """
@@ -240,6 +240,10 @@ class TeammateManager:
             teammate.resume()  # before its thread starts, which would find nothing to do and turn idle
         else:
             teammate.wake()
+        if self.protocols.is_to_leave(member):
+            self._add(teammate)
+            teammate.leave()
+            return
         self._start(teammate)
         self._factory.report_left(self, name)
 
@@ -338,9 +342,12 @@ class TeammateManager:
         return f"{where} ({problem})" if problem else where
 
     def _start(self, teammate: Teammate) -> None:
+        self._add(teammate)
+        teammate.start()
+
+    def _add(self, teammate: Teammate) -> None:
         self._undelivered_mail.forget(teammate.name)
         self.agents.add(teammate)
-        teammate.start()
 
     def _check_number(self) -> None:
         count = len(self.names())

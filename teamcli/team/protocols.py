@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from teamcli.agent.tool import Access, Calls, Executes, Writes
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from teamcli.team.remote_teammate import RemoteTeammate
 
 SILENT = "It ended its turn without an answer, which counts as approval."
-STOPPING_SECONDS = 1.5
+STOPPING_SECONDS = 5.0
 """How long the user's command waits for the end of a turn that it has stopped."""
 SHOWN_CHARACTERS = 300
 """Of the reason for a refusal."""
@@ -69,9 +70,8 @@ class Protocols:
     def restore(self) -> None:
         """At the start: carry out what was approved before a crash, and watch the deadlines of what is open."""
         for request in self._requests.all():
-            is_approved = request.kind is Kind.SHUTDOWN and request.state is State.APPROVED
-            if is_approved and (teammate := self._asked(request)):
-                teammate.leave()
+            if _is_decided(request) and (teammate := self._asked(request)):
+                _stop(teammate)
         self._expire()
         for request in self._requests.all_open(kind=Kind.SHUTDOWN):
             self._watch(request)
@@ -128,6 +128,8 @@ class Protocols:
         if request is None:
             teammate.leave()
             teammate.join(STOPPING_SECONDS)
+            if teammate.member.is_active:
+                return f"'{name}' is stopping; /team shows when it is shut down"
             return f"Stopped '{name}'; it is shut down"
         text, fields = reason or "Please shut down.", {"request_id": request.id}
         self._post(MessageType.SHUTDOWN_REQUEST, asker, name, text, message_id(request.id), fields)
@@ -135,6 +137,8 @@ class Protocols:
         if teammate.leave_if_idle():  # its turn ended in the meantime, and did not see the request
             return self._leave_now(name)
         again = f"; /shutdown {name} again stops it" if asker == USER else ""
+        if not _has_host(teammate):
+            return f"Asked '{name}' to shut down ({request.id}); no host runs it now: it answers when one does"
         return f"Asked '{name}' to shut down ({request.id}); it is working and answers when it can{again}"
 
     def answer_shutdown(self, agent: str, request_id: str, approve: bool, reason: str) -> str:
@@ -158,6 +162,11 @@ class Protocols:
                 self.answer_shutdown(teammate.name, request.id, True, SILENT)
             except TeamError:  # it has expired, or another request has replaced it
                 continue
+
+    def is_to_leave(self, member: Member) -> bool:
+        """Whether it was decided that it shuts down, and no host has run it since."""
+        decided = [each for each in self._requests.all() if _is_decided(each) and each.concerns(member.name)]
+        return any(request.incarnation == member.incarnation for request in decided)
 
     def remove(self, name: str) -> str:
         return self._shut_down(name)[1]
@@ -220,15 +229,34 @@ class Protocols:
         for expired in self._requests.expire():
             name, by_user = expired.teammate, expired.asker == USER
             text = f"{name} did not answer the request to shut down ({expired.id}); it has lapsed"
+            teammate = self._asked(expired) if by_user else None
             if by_user:
-                text = f"{name} did not answer the user's request to shut down ({expired.id}); it was stopped"
+                outcome = "it was stopped"
+                if teammate and not _has_host(teammate):
+                    outcome = "no host runs it now, and the next one shuts it down"
+                text = f"{name} did not answer the user's request to shut down ({expired.id}); {outcome}"
             fields = {"by_user": True} if by_user else {}
             self._post(MessageType.ERROR, name, LEAD, text, message_id(expired.id, "lapsed"), fields)
-            if by_user and (teammate := self._asked(expired)):
-                teammate.leave()
+            if teammate:
+                _stop(teammate)
 
     def _post(self, kind: MessageType, sender: str, to: str, text: str, id: str, fields: Mapping[str, object]) -> None:
         self._outbox.post(Message(kind, sender, to, text, time.time(), id, fields))
+
+
+def _is_decided(request: Request) -> bool:
+    """Whether a shutdown has to happen: it was approved, or the user has asked for it and got no answer in time."""
+    is_insisted = request.state is State.LAPSED and request.asker == USER
+    return request.kind is Kind.SHUTDOWN and (request.state is State.APPROVED or is_insisted)
+
+
+def _has_host(teammate: Teammate | RemoteTeammate) -> bool:
+    return isinstance(teammate, Teammate) or teammate.has_host
+
+
+def _stop(teammate: Teammate | RemoteTeammate) -> None:
+    with suppress(TeamError):  # no host runs it: the next one does this, see `is_to_leave`
+        teammate.leave()
 
 
 def _plan_answer(request: Request) -> Message:

@@ -94,7 +94,15 @@ class RemoteTeammate:
             return False
         tasks = self._tasks()
         # A host may die between a claim and the turn that begins with it: the next host finds the task.
-        return tasks.has_new or (bool(tasks.held(self.name)) and not self._hosts.is_running(self.name))
+        return tasks.has_new or (bool(tasks.held(self.name)) and not self.has_host)
+
+    @property
+    def has_host(self) -> bool:
+        """Whether a living host runs it.
+
+        Raises: StateError
+        """
+        return self._hosts.is_running(self.name)
 
     @property
     def is_waiting(self) -> bool:
@@ -135,10 +143,11 @@ class RemoteTeammate:
         self._hosts.order(self.name, Order.RESUME)
 
     def leave(self) -> None:
+        """Raises: TeamError, if no host runs it; StateError"""
         self._hosts.order(self.name, Order.LEAVE)
 
     def leave_if_idle(self) -> bool:
-        if self.is_in_turn:
+        if self.is_in_turn or not self.has_host:
             return False
         self._hosts.order(self.name, Order.LEAVE_IF_IDLE)
         self.join(LEAVING_SECONDS)

@@ -392,6 +392,25 @@ def test_a_spawn_waits_until_the_last_member_of_that_name_is_cleaned_up_and_can_
     assert "two" not in words
 
 
+def test_a_member_that_no_host_runs_is_shut_down_by_the_next_one(machines: Machines) -> None:
+    machines.lead.settings(sandbox="off", lease_seconds=2.0, limits={"shutdown_seconds": 0.5})
+    team = machines.lead.directory / ".team"
+    team.mkdir()
+    (team / "team.toml").write_text('[[member]]\nname = "alice"\nrole = "coder"\nhost = "box"\n')
+    with machines.lead.against(TeamScript(lead=[text("I see")])):
+        with Screen(machines.lead, *BYPASS, "--trust", columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("no host runs it now: it answers when one does")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("no host runs 'alice' now; try again when /team shows one that does")
+            wait_until(
+                lambda: machines.rows("select 1 from message where body like '%and the next one shuts it down%'")
+            )
+        machines.worker("box")
+        wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
+
+
 @pytest.mark.soak_only  # two orders wait for their time limits
 def test_an_order_waits_until_the_host_has_brought_the_member_up(machines: Machines) -> None:
     """As long as that takes: its branch may have to be fetched over a slow line."""
@@ -414,7 +433,7 @@ def test_an_order_waits_until_the_host_has_brought_the_member_up(machines: Machi
             screen.type("/shutdown alice\r")
             screen.wait_for("Asked 'alice' to shut down")
             screen.type("/shutdown alice\r")
-            screen.wait_for("Stopped 'alice'")
+            screen.wait_for("'alice' is stopping; /team shows when it is shut down")
             go.touch()
             wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
     assert not script.requests.get("alice")
