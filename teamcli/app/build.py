@@ -234,7 +234,7 @@ def assemble(
     looks: list[Callable[[], None]] = []
     bus = engine.open_bus(ground.warn, partial(_call_each, looks))
     resources.callback(bus.close)
-    outbox = Outbox(bus, events)
+    outbox = Outbox(bus, events, engine.has_lead)
     agents = RunningAgents(engine.others(roster, bus, late_tasks))
 
     # What guards the work. Hooks report on agents, and the factory builds agents with hooks.

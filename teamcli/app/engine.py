@@ -44,6 +44,10 @@ class Engine(Protocol):
     def team_name(self) -> str:
         """What the team is called among those of its repository; empty if there can be no others."""
 
+    @property
+    def has_lead(self) -> bool:
+        """Whether the lead runs here. The user of the team is where the lead is."""
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         """The transcript of the lead or a teammate."""
 
@@ -93,6 +97,7 @@ class FileEngine:
     """One process runs all members, and only it writes."""
 
     host_name = team_name = ""
+    has_lead = True
     timeline_seconds = GATHERING_SECONDS
 
     def __init__(self, dir: TeamDir, home: Path, durable: bool) -> None:

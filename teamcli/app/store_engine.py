@@ -120,6 +120,10 @@ class StoreEngine:
     def team_name(self) -> str:
         return self.team.name
 
+    @property
+    def has_lead(self) -> bool:
+        return self.options.has_lead
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         path = self._dir.transcripts / f"{agent}.jsonl"
         if not self.fence.holds(agent) and not self.host.take(agent):

@@ -150,7 +150,8 @@ class Protocols:
             self._post(MessageType.SHUTDOWN_RESPONSE, agent, LEAD, text, message_id(request.id, "answer"), fields)
         elif not approve:
             why = f": {one_fact(reason, SHOWN_CHARACTERS)}" if reason else ""
-            self._outbox.warn(agent, f"{agent} refuses to shut down{why}; /shutdown {agent} again stops it.")
+            text = f"{agent} refuses to shut down{why}; /shutdown {agent} again stops it."
+            self._outbox.warn_user(agent, text, message_id(request.id, "refused"))
         if approve and (teammate := self._agents.teammate(agent)):
             teammate.leave()
         return "You are shut down after this." if approve else "Your refusal is sent. Continue."

@@ -60,10 +60,10 @@ class UndeliveredMail:
         return len(returned)
 
     def _return(self, name: str, message: Message) -> None:
-        text = one_fact(message.content, SHOWN_CHARACTERS)
-        if not message.is_foreign and (message.sender == LEAD or self._agents.get(message.sender)):
+        text, unique = one_fact(message.content, SHOWN_CHARACTERS), message_id(message.id, RETURNED)
+        if not message.is_foreign and (message.sender == LEAD or self._agents.find(message.sender)):
             words = f"was shut down before it read your {message.type}: {text}"
-            unique, fields = message_id(message.id, RETURNED), {RETURNED: message.id}
+            fields = {RETURNED: message.id}
             self._outbox.post(
                 Message(MessageType.ERROR, name, message.sender, words, time.time(), unique, fields), once=True
             )
@@ -72,4 +72,4 @@ class UndeliveredMail:
         if not message.is_foreign:
             sender = "your message" if message.sender == USER else f"a {message.type} from {message.sender}"
         words = f"{name} was shut down before it read {sender}: {text}"
-        self._outbox.warn(name, f"{words} (all of it: /inbox {name})")
+        self._outbox.warn_user(name, f"{words} (all of it: /inbox {name})", unique)

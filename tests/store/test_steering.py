@@ -22,6 +22,7 @@ from tests.support.answers import text, tool
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
+from tests.team.test_stopping import respond
 
 
 @pytest.fixture
@@ -409,6 +410,56 @@ def test_a_member_that_no_host_runs_is_shut_down_by_the_next_one(machines: Machi
             )
         machines.worker("box")
         wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
+
+
+def test_what_a_member_that_leaves_another_host_has_not_read_goes_back_to_its_senders(machines: Machines) -> None:
+    go, ready = machines.base / "go", machines.base / "ready"
+
+    def approve_late(request: dict[str, Any]) -> Any:
+        assert machines.lead.run("send", "alice", "from the user").code == 0
+        ready.touch()
+        wait_until(lambda: machines.rows("select 1 from message where inbox = 'alice' and body like '%from bob%'"))
+        return respond(request, approve=True)
+
+    bob = tool("spawn_teammate", name="bob", role="coder", prompt="begin")
+    script = TeamScript(
+        lead=[spawn("begin"), bob, *[text("heard")] * 4],
+        alice=[until(go), approve_late],
+        bob=[until(ready), tool("send_message", to="alice", content="from bob"), *[text("sent")] * 2],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have them begin\r")
+            wait_until(lambda: script.requests["alice"])
+            screen.wait_for("● alice")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Asked 'alice' to shut down")
+            go.touch()
+            screen.wait_for("alice was shut down before it read your message: from the user")
+            wait_until(
+                lambda: machines.rows("select 1 from message where inbox = 'bob' and body like '%before it read your%'")
+            )
+
+
+def test_a_refusal_to_shut_down_on_another_host_is_shown_to_the_user(machines: Machines) -> None:
+    go = machines.base / "go"
+    script = TeamScript(
+        lead=[spawn("begin"), *[text("heard")] * 3],
+        alice=[until(go), lambda request: respond(request, approve=False, reason="tests are running"), text("done")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have alice begin\r")
+            wait_until(lambda: script.requests["alice"])
+            screen.wait_for("● alice")
+            screen.type("/shutdown alice\r")
+            screen.wait_for("Asked 'alice' to shut down")
+            go.touch()
+            screen.wait_for("alice refuses to shut down: tests are running; /shutdown alice again stops it.")
 
 
 @pytest.mark.soak_only  # two orders wait for their time limits
