@@ -192,13 +192,23 @@ class Hosting:
             case Order.RESUME:
                 self._team.roster.update(name, paused=False, limit="")  # this host may just have written a pause
                 teammate.resume()
-            case Order.LEAVE:
-                teammate.leave()
-            case Order.LEAVE_IF_IDLE:
-                if teammate.leave_if_idle() and (left := self._team.protocols.remove(name)):
-                    self._team.outbox.warn(name, left)
+            case Order.LEAVE | Order.LEAVE_IF_IDLE:
+                # What it leaves is removed at the remote, too. Orders to other members do not wait for that.
+                arguments = (teammate, order == Order.LEAVE_IF_IDLE)
+                threading.Thread(target=self._shut_down, args=arguments, name=f"leave {name}", daemon=True).start()
             case Order.STOP_WAITING:
                 self._team.quiescence.end_wait(name)
+
+    def _shut_down(self, teammate: Teammate, only_if_idle: bool) -> None:
+        try:
+            if not only_if_idle:
+                teammate.leave()
+            elif teammate.leave_if_idle() and (left := self._team.protocols.remove(teammate.name)):
+                self._team.outbox.warn(teammate.name, left)
+        except TeamcliError as e:
+            logger.warning("%s could not be shut down: %s", teammate.name, e)
+        except Exception:  # boundary: nobody else hears of it
+            logger.exception("%s could not be shut down", teammate.name)
 
     def drain(self) -> list[str]:
         """Hand over all members, each at its next step. Returns those that could not be handed over: others take them

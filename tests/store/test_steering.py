@@ -412,6 +412,31 @@ def test_a_member_that_no_host_runs_is_shut_down_by_the_next_one(machines: Machi
         wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
 
 
+def test_a_host_that_cleans_up_after_one_member_obeys_orders_to_others(machines: Machines) -> None:
+    slow = SlowRemote(machines, "box")
+    pid = machines.base / "pid"
+    bob = tool("spawn_teammate", name="bob", role="coder", prompt="begin", host="box")
+    script = TeamScript(
+        lead=[spawn("begin"), bob, text("asked"), text("heard"), text("heard more")],
+        alice=[text("first result")],
+        bob=[tool("bash", command=f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        with Screen(machines.lead, *BYPASS, columns=120, lines=60) as screen:
+            screen.wait_for("team >>")
+            screen.type("have them begin\r")
+            screen.wait_for("heard")
+            wait_until(pid.exists)
+            slow.hold_next()
+            screen.type("/shutdown alice\r")
+            wait_until(slow.asked.exists)
+            screen.type("/stop bob\r")
+            screen.wait_for("Stopped 'bob'")
+            wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+            slow.answer()
+
+
 def test_what_a_member_that_leaves_another_host_has_not_read_goes_back_to_its_senders(machines: Machines) -> None:
     go, ready = machines.base / "go", machines.base / "ready"
 
