@@ -169,6 +169,13 @@ def test_two_processes_cannot_be_the_same_host(make_host: HostMaker) -> None:
         make_host("one")
 
 
+def test_a_host_joins_although_the_answer_to_its_commit_was_lost(make_host: HostMaker) -> None:
+    one = make_host("one")
+    one.join()  # the transaction is repeated
+    assert one.take("alice")
+    assert one.renew() == []
+
+
 def test_a_host_that_died_on_this_machine_is_replaced_at_once(team: Team, make_host: HostMaker) -> None:
     one = make_host("one")
     one.take("alice")

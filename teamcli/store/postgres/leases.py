@@ -86,7 +86,7 @@ class Host:
 
     def _try_join(self, doc: str, replaced: int | None) -> bool:
         def act(cursor: Cursor[Any]) -> int | None:
-            # Whoever deletes the team has locked it, and then looked whether a host is alive.
+            # To delete a team, it is locked first. Then it is checked that no host is alive.
             cursor.execute("select 1 from team where id = %(team)s for key share", self._values)
             if cursor.fetchone() is None:
                 raise StateError("the team is no longer in the database: it was deleted; start teamcli again")
@@ -95,7 +95,8 @@ class Host:
                 " values (%(team)s, %(name)s, 1, clock_timestamp() + %(ttl)s * interval '1 second', %(doc)s)"
                 " on conflict (team, name) do update"
                 " set epoch = h.epoch + 1, expires_at = excluded.expires_at, doc = excluded.doc"
-                " where h.expires_at <= clock_timestamp() or h.epoch = %(replaced)s"
+                # The last: this process has joined, and the answer to its commit was lost.
+                " where h.expires_at <= clock_timestamp() or h.epoch = %(replaced)s or h.doc = excluded.doc"
                 " returning epoch",
                 {**self._values, "doc": doc, "replaced": replaced},
             )
