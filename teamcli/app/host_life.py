@@ -152,7 +152,10 @@ class HostLife:
         return self._engine.options.has_lead or kind != "inbox" or self._bus.knows(name)
 
     def _read_changes(self, topics: Sequence[str]) -> None:
-        self._try(lambda: self._roster_changed(topics))
+        if about_roster := [topic for topic in topics if topic != BUDGETS_TOPIC]:
+            self._try(lambda: self._roster_changed(about_roster))
+        if BUDGETS_TOPIC in topics:
+            self._try(self._shared.follow)
 
     def _changed(self, kind: str, name: str = "") -> None:
         self._try(
@@ -170,8 +173,7 @@ class HostLife:
 
     def _look_again(self) -> None:
         for look in (
-            lambda: self._changes.add([ALL_MEMBERS], is_urgent=True),
-            self._budgets_changed,
+            self._everything_changed,
             self._bus.look_again,
             self._news.show_all if self._engine.options.has_lead else lambda: None,
             self._board.look_again,
@@ -219,7 +221,10 @@ class HostLife:
     def _budgets_changed(self) -> None:
         """The limits of the team and of the run are those of the lead's host."""
         if not self._engine.options.has_lead:
-            self._shared.follow()
+            self._changes.add([BUDGETS_TOPIC])  # not in this thread: they are counted after each change of the roster
+
+    def _everything_changed(self) -> None:
+        self._changes.add([ALL_MEMBERS, *([] if self._engine.options.has_lead else [BUDGETS_TOPIC])], is_urgent=True)
 
     def _watch_budgets(self) -> None:
         while not self._cancel.wait(LOOK_SECONDS):

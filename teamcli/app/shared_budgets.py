@@ -27,7 +27,7 @@ _NAME = "budgets"
 
 
 class SharedBudgets:
-    """Used by one thread at a time, except `is_due`."""
+    """Used by one thread at a time, except `is_due` and `publish`, which only look at what has been counted."""
 
     def __init__(self, rows: Team, fence: Fence, team: TeammateManager, budgets: Budgets, has_lead: bool) -> None:
         self._rows = rows
