@@ -159,14 +159,19 @@ class Hosting:
 
     def _see_end(self, name: str, teammate: Teammate | None, why: str = "") -> None:
         """In a thread, since its own may be waiting for the database."""
+        coming = self._coming.get(name)
 
         def wait() -> None:
             try:
-                if teammate is not None:
+                ended = teammate
+                if coming is not None:  # what brings it here may only now start it
+                    coming.join()
+                    ended = self._end(name) or teammate
+                if ended is not None:
                     if why:
                         self._team.outbox.warn(LEAD, why)
-                    teammate.join()
-                    teammate.dismiss()
+                    ended.join()
+                    ended.dismiss()
             except Exception:  # boundary: it runs elsewhere now, whatever is left of it here
                 logger.exception("what is left of %s could not be closed", name)
             self._leases.forget(name)
