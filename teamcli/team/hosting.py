@@ -120,8 +120,6 @@ class Hosting:
         self._on_running = on_running
         self._failed_at: dict[str, float] = {}
         """When members could not be run here."""
-        self._stuck: set[str] = set()
-        """Members that are taken and do not run."""
         self._coming: dict[str, threading.Thread] = {}
         """Members that were taken, with the threads that bring them here."""
         self._taking = cancel.child()
@@ -281,7 +279,7 @@ class Hosting:
         left_before, self._left = self._left, frozenset()
         if self._taking.cancelled or not any(member.host for member in self._team.roster.members()):
             return
-        found = map(self._team.roster.find, sorted({*self._leases.free(), *self._stuck}))
+        found = map(self._team.roster.find, sorted(self._leases.free()))
         wanted = [member for member in found if member and member.is_active and self._is_movable(member)]
         if not wanted:
             return
@@ -319,13 +317,11 @@ class Hosting:
 
     def _is_for_any(self, member: Member, others: Sequence[OtherHost]) -> bool:
         """Whether it makes no difference which host runs it."""
-        return member.host != self._leases.name and member.name not in self._stuck and bool(others)
+        return member.host != self._leases.name and bool(others)
 
     def _take(self, member: Member) -> None:
         if not self._leases.take(member.name):
-            self._stuck.discard(member.name)
             return
-        self._stuck.add(member.name)
         # Making a checkout may take minutes. The others of a host that has died do not wait for it.
         thread = threading.Thread(target=self._bring, args=(member,), name=f"bring {member.name}", daemon=True)
         self._coming[member.name] = thread
@@ -334,7 +330,6 @@ class Hosting:
     def _bring(self, member: Member) -> None:
         try:
             self.bring_here(member.name, self._taking)
-            self._stuck.discard(member.name)
             self._on_running(member.name)
         except LeaseLost:
             logger.info("%s was taken by another host", member.name)
@@ -359,9 +354,11 @@ class Hosting:
             if why and member.error != why:  # it is tried again and again, and said once
                 self._team.outbox.warn(LEAD, f"{member.name} cannot run on '{self._leases.name}': {why}")
                 self._team.roster.update(member.name, error=why)
+        except TeamcliError as e:
+            logger.warning("why %s cannot run here could not be recorded: %s", member.name, e)
+        try:
             self._leases.give_up(member.name)
-            self._stuck.discard(member.name)
-        except StateError as e:
+        except StateError as e:  # a later renewal of the lease does it
             logger.warning("%s could not be given up: %s", member.name, e)
         finally:
             self._see_end(member.name, ended)

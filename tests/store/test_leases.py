@@ -125,6 +125,37 @@ def test_an_agent_that_is_given_up_is_free_at_once(make_host: HostMaker) -> None
     assert two.take("alice")
 
 
+def test_an_agent_that_could_not_be_given_up_is_free_after_the_next_renewal(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    team.database.run(lambda cursor: cursor.execute("alter table lease add constraint kept check (host <> '')"))
+    try:
+        with pytest.raises(StateError, match="the database refuses"):
+            one.give_up("alice")
+        one.forget("alice")
+        assert one.renew() == []
+        assert not two.take("alice")
+    finally:
+        team.database.run(lambda cursor: cursor.execute("alter table lease drop constraint kept"))
+    assert one.renew() == []
+    assert two.take("alice")
+
+
+def test_an_agent_that_is_taken_again_after_it_could_not_be_given_up_stays(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    team.database.run(lambda cursor: cursor.execute("alter table lease add constraint kept check (host <> '')"))
+    try:
+        with pytest.raises(StateError, match="the database refuses"):
+            one.give_up("alice")
+    finally:
+        team.database.run(lambda cursor: cursor.execute("alter table lease drop constraint kept"))
+    one.forget("alice")
+    assert one.take("alice")
+    assert one.renew() == []
+    assert not two.take("alice")
+
+
 def test_what_a_host_ran_is_free_as_soon_as_it_has_left(make_host: HostMaker) -> None:
     one, two = make_host("one"), make_host("two")
     one.take("alice")

@@ -63,6 +63,8 @@ class Host:
         self._fence = fence
         self._seconds = lease_seconds
         self._epoch = 0
+        self._kept: dict[str, int] = {}
+        """Agents that are given up and still have this host in the database, with their epochs."""
         self._session = secrets.token_hex(8)
         """Of this process, and of no other one ever."""
 
@@ -143,7 +145,16 @@ class Host:
         lost = [agent for agent, epoch in gone if self._fence.lose(agent, epoch)]  # not if it was given up meanwhile
         if not found:
             raise HostReplaced(f"another process is the host '{self.name}' now")
+        self._release_kept()
         return lost
+
+    def _release_kept(self) -> None:
+        """What could not be given up, because the database had refused that."""
+        for agent, epoch in tuple(self._kept.items()):
+            try:
+                self._release(agent, epoch, is_announced=True)
+            except StateError as e:  # the next renewal tries again
+                logger.warning("%s could not be given up: %s", agent, e)
 
     def announce_leave(self) -> None:
         """Let others take at once what this process gives up, also members that were asked for here.
@@ -189,16 +200,24 @@ class Host:
 
     def give_up(self, agent: str, is_announced: bool = True) -> None:
         """Leave an agent to any other host, and to this one after `forget`. Unless it
-        `is_announced`, they look for it after something else."""
+        `is_announced`, they look for it after something else.
+
+        Raises: StateError; then it is given up with a later renewal
+        """
         epoch = self._fence.epoch(agent) or 0  # which no lease has, if it was lost meanwhile
         self._fence.lose(agent, epoch)
-        values = {**self._values, "agent": agent, "epoch": epoch}
+        self._kept[agent] = epoch
+        self._release(agent, epoch, is_announced)
+
+    def _release(self, agent: str, epoch: int, is_announced: bool) -> None:
         self._team.database.fetch(
             "update lease set host = '', host_epoch = 0 where team = %(team)s and name = %(agent)s"
             " and epoch = %(epoch)s returning 1",
-            values,
+            {**self._values, "agent": agent, "epoch": epoch},
             *([self._team.topic("host")] if is_announced else []),
         )
+        if self._kept.get(agent) == epoch:
+            del self._kept[agent]
 
     def forget(self, agent: str) -> None:
         """No thread of an agent that was lost or given up runs here anymore."""
