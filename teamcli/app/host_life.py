@@ -18,11 +18,11 @@ from teamcli.app.mail_news import MailNews
 from teamcli.app.shared_budgets import BUDGETS_TOPIC, SharedBudgets
 from teamcli.app.store_engine import StoreEngine
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamcliError
+from teamcli.errors import StateError, TeamcliError
 from teamcli.session.ports import RecordedPort
 from teamcli.store.location import shown_url
 from teamcli.store.postgres.bus import PostgresBus
-from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
+from teamcli.store.postgres.leases import HostReplaced, HostRow, read_hosts
 from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.roster import ALL_MEMBERS
 from teamcli.store.postgres.transcripts import read_position
@@ -74,23 +74,22 @@ class HostLife:
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts may have an order; None ends the thread."""
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead, self._ordered.put)
-        every = engine.options.lease_seconds / 6
-        self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
         channels = [engine.team.channel, *([engine.team.lead_channel] if engine.options.has_lead else [])]
         self._listener = Listener(
             engine.options.url, channels, self._on_topics, self._look_again, is_known=self._is_known
         )
         self._changes = Gathering(self._read_changes, GATHERING_SECONDS)
         self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
-        self._ticking = threading.Thread(target=self._tick, name="host", daemon=True)
+        self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._leaving = threading.Thread(target=self._leave_soon, name="leaving", daemon=True)
 
     def start(self) -> None:
         self._bus.subscribe_orders(self._ordered.put)
         if self._engine.options.has_lead:
             self._try(self._news.begin)
+            threading.Thread(target=self._tick, name="host", daemon=True).start()
         threading.Thread(target=self._watch_budgets, name="budgets", daemon=True).start()
-        for thread in (self._obeying, self._ticking, self._leaving, self._listener, self._renewal, self.hosting):
+        for thread in (self._obeying, self._leaving, self._listener, self._renewing, self.hosting):
             thread.start()
 
     def describe(self) -> str:
@@ -108,12 +107,27 @@ class HostLife:
         """After `cancel` was cancelled."""
         self._ordered.put(None)
         self._listener.close(CLOSING_SECONDS)
-        self._renewal.join(CLOSING_SECONDS)
+        if self._renewing.is_alive() and self._renewing is not threading.current_thread():
+            self._renewing.join(CLOSING_SECONDS)
 
     def _tick(self) -> None:
-        seconds = LOOK_SECONDS if self._engine.options.has_lead else None
-        while not self._cancel.wait(seconds):
+        while not self._cancel.wait(LOOK_SECONDS):
             self._on_look()
+
+    def _renew(self) -> None:
+        """Keep this host alive, and look whether others have died."""
+        while not self._cancel.wait(self._engine.options.lease_seconds / 6):
+            try:
+                lost = self._engine.host.renew()
+            except HostReplaced as e:
+                self._cancel.cancel(str(e))
+                return
+            except StateError as e:  # a full disk, say: others take over if it lasts
+                logger.warning("the lease was not renewed: %s", e)
+                continue
+            self.hosting.lost(lost)
+            self.hosting.look()
+            self._try(lambda: self._engine.question_changed(""))  # the host of one may have died
 
     def _leave_soon(self) -> None:
         """Leaving must not wait for a database that does not answer; any of the other threads may wait for it."""
@@ -276,13 +290,6 @@ class HostLife:
             return
         for order in self._leases.new_orders(name):
             self.hosting.obey(name, str(order.fields.get("order")), order.content)
-
-    def _renewed(self) -> None:
-        self.hosting.look()
-        self._try(lambda: self._engine.question_changed(""))  # the host of one may have died
-
-    def _replaced(self, why: str) -> None:
-        self._cancel.cancel(why)
 
 
 class _Leases:

@@ -12,14 +12,11 @@ import logging
 import math
 import os
 import secrets
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from psycopg import Cursor
 
-from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, StateError
 from teamcli.storage.files import as_number
 from teamcli.store.postgres.team_rows import Fence, Team
@@ -270,50 +267,6 @@ def read_hosts(team: Team) -> list[HostRow]:
         {"team": team.id},
     )
     return [_host_row(*row) for row in rows]
-
-
-class Renewal:
-    """A thread that keeps a host alive, and looks whether others have died."""
-
-    def __init__(
-        self,
-        host: Host,
-        cancel: CancelScope,
-        on_lost: Callable[[list[str]], None],
-        on_look: Callable[[], None],
-        on_replaced: Callable[[str], None],
-        every_seconds: float = LEASE_SECONDS / 6,
-    ) -> None:
-        """`on_lost` gets the agents that others have taken over; `on_look` is called after each renewal; `on_replaced`
-        once, with the reason, if this process is no longer a host. All in this thread, and the lease waits for them."""
-        self._host = host
-        self._cancel = cancel
-        self._on_lost = on_lost
-        self._on_look = on_look
-        self._on_replaced = on_replaced
-        self._every_seconds = every_seconds
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self, timeout_seconds: float) -> None:
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_seconds)
-
-    def _run(self) -> None:
-        while not self._cancel.wait(self._every_seconds):
-            try:
-                lost = self._host.renew()
-            except HostReplaced as e:
-                self._on_replaced(str(e))
-                return
-            except StateError as e:  # a full disk, say: others take over if it lasts
-                logger.warning("the lease was not renewed: %s", e)
-                continue
-            if lost:
-                self._on_lost(lost)
-            self._on_look()
 
 
 def _this_process() -> dict[str, Any]:
