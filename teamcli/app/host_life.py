@@ -22,10 +22,11 @@ from teamcli.errors import StateError, TeamcliError
 from teamcli.session.ports import RecordedPort
 from teamcli.store.location import shown_url
 from teamcli.store.postgres.bus import PostgresBus
-from teamcli.store.postgres.leases import HostReplaced, HostRow, read_hosts
+from teamcli.store.postgres.leases import HostReplaced, read_hosts
 from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.roster import ALL_MEMBERS
 from teamcli.store.postgres.transcripts import read_position
+from teamcli.team.host_row import HostRow
 from teamcli.team.hosting import Hosting
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION

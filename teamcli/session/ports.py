@@ -11,7 +11,7 @@ from teamcli.team.manager import TeammateManager
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
-    from teamcli.team.hosting import OtherHost
+    from teamcli.team.host_row import HostRow
 
 
 class SubAgentSource(Protocol):
@@ -73,7 +73,7 @@ class TeamHostPort(Protocol):
         Raises: StateError
         """
 
-    def rows(self) -> Sequence[OtherHost]:
+    def rows(self) -> Sequence[HostRow]:
         """All hosts, this one among them.
 
         Raises: StateError

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LeaseLost, StateError, TeamcliError
+from teamcli.team.host_row import HostRow
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
@@ -41,31 +42,6 @@ MOVED = (
 )
 LOST = "'{host}' was frozen or cut off for too long: another host runs {name} now, and nothing more is written here."
 logger = logging.getLogger(__name__)
-
-
-class OtherHost(Protocol):
-    """Another process that can run members."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def is_alive(self) -> bool: ...
-
-    @property
-    def slots(self) -> int: ...
-
-    @property
-    def members(self) -> int: ...
-
-    @property
-    def silent_seconds(self) -> float: ...
-
-    @property
-    def has_lead(self) -> bool: ...
-
-    @property
-    def is_leaving(self) -> bool: ...
 
 
 class LeasePort(Protocol):
@@ -97,7 +73,7 @@ class LeasePort(Protocol):
     def free(self) -> Collection[str]:
         """The members that no living host runs."""
 
-    def hosts(self) -> Sequence[OtherHost]: ...
+    def hosts(self) -> Sequence[HostRow]: ...
 
 
 class Hosting:
@@ -306,7 +282,7 @@ class Hosting:
         is_here = member.name in (*self._ending, *self._coming) or self.runs(member.name)
         return bool(member.host) and is_due and not is_here
 
-    def _is_for_this_host(self, member: Member, others: Sequence[OtherHost]) -> bool:
+    def _is_for_this_host(self, member: Member, others: Sequence[HostRow]) -> bool:
         if member.host == self._leases.name:
             return True
         is_named = member.host != ANY_HOST
@@ -315,7 +291,7 @@ class Hosting:
         # The lead's machine is the user's: it runs such members only if nobody else can.
         return not (self._has_lead and any(host.members < host.slots for host in others))
 
-    def _is_for_any(self, member: Member, others: Sequence[OtherHost]) -> bool:
+    def _is_for_any(self, member: Member, others: Sequence[HostRow]) -> bool:
         """Whether it makes no difference which host runs it."""
         return member.host != self._leases.name and bool(others)
 
@@ -379,7 +355,7 @@ class Hosting:
             self._team.roster.update(name, runs_on=self._leases.name, error="")
 
 
-def shared_out(names: Iterable[str], hosts: Sequence[OtherHost]) -> dict[str, str]:
+def shared_out(names: Iterable[str], hosts: Sequence[HostRow]) -> dict[str, str]:
     """Which of these hosts should take which member, so that not all of them try. All come to the same result if they
     look at the same moment. The host of the lead gets none if any other has room."""
     room = {host.name: host.slots - host.members for host in hosts}

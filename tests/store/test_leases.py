@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from teamcli.errors import ConfigError, LeaseLost, StateError
+from teamcli.team.host_row import HostRow
 from tests.store.conftest import HostMaker
 from tests.support.postgres import expire
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -221,7 +222,7 @@ def test_a_host_that_died_on_this_machine_is_replaced_at_once(team: Team, make_h
 
 
 def test_the_hosts_of_a_team_are_listed_with_what_they_run(team: Team, make_host: HostMaker) -> None:
-    from teamcli.store.postgres.leases import HostRow, read_hosts
+    from teamcli.store.postgres.leases import read_hosts
 
     one, _ = make_host("one"), make_host("two")
     for agent in ("lead", "alice", "bob"):

@@ -6,11 +6,12 @@ import threading
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from teamcli.cancel import CancelScope
+from teamcli.team.host_row import HostRow
 from teamcli.team.hosting import Hosting, shared_out
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.roster_store import RosterFile
@@ -18,16 +19,12 @@ from teamcli.team.running_agents import RunningAgents
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 
-class Host(NamedTuple):
-    name: str
-    members: int = 0
-    slots: int = 8
-    is_alive: bool = True
-    has_lead: bool = False
+def host(name: str, members: int = 0, has_lead: bool = False) -> HostRow:
+    return HostRow(name, True, 8, members, has_lead=has_lead)
 
 
 def test_members_are_shared_out_equally_and_in_the_same_way_everywhere() -> None:
-    hosts = [Host("one"), Host("two"), Host("three", members=2), Host("home", has_lead=True)]
+    hosts = [host("one"), host("two"), host("three", members=2), host("home", has_lead=True)]
     names = [f"mate{number}" for number in range(7)]
     shared = shared_out(names, hosts)
     assert Counter(shared.values()) == {"one": 3, "two": 3, "three": 1}
@@ -35,7 +32,7 @@ def test_members_are_shared_out_equally_and_in_the_same_way_everywhere() -> None
 
 
 def test_the_host_of_the_lead_gets_what_no_other_host_has_room_for() -> None:
-    hosts = [Host("one", members=7), Host("home", members=7, has_lead=True)]
+    hosts = [host("one", members=7), host("home", members=7, has_lead=True)]
     assert shared_out(["alice", "bob", "carol"], hosts) == {"alice": "one", "bob": "home"}
 
 

@@ -12,14 +12,16 @@ import logging
 import math
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import Cursor
 
 from teamcli.errors import ConfigError, StateError
 from teamcli.storage.files import as_number
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.team.host_row import HostRow
 
 LEASE_SECONDS = 30.0
 _LARGEST_DOC = 10_000
@@ -32,22 +34,6 @@ _IS_HELD = """exists (
 
 class HostReplaced(StateError):
     """Another process has this host's name."""
-
-
-class HostRow(NamedTuple):
-    """A host as the others see it."""
-
-    name: str
-    is_alive: bool
-    slots: int
-    """How many members it runs at most."""
-    members: int
-    """How many it runs."""
-    silent_seconds: float = 0.0
-    """How long nothing was heard of it, if that is longer than usual. When its lease has run out, it is not alive."""
-    has_lead: bool = False
-    is_leaving: bool = False
-    """It hands its members over, and takes no more."""
 
 
 class Host:
@@ -237,7 +223,7 @@ class Host:
                 (self._team.id, agent),
             )
             row = cursor.fetchone()
-            return f"{_field(row[0], 'session')}/{row[1]}" if row else ""
+            return f"{_fields(row[0]).get('session')}/{row[1]}" if row else ""
 
         return self._team.database.run(act)
 
@@ -301,22 +287,24 @@ def _started(pid: int) -> str:
 
 
 def _host_row(name: str, seconds_left: float, doc: str, members: int, has_lead: bool) -> HostRow:
-    slots, lease_seconds = int(_number(doc, "slots")), _number(doc, "lease_seconds")
+    fields = _fields(doc)
+    slots, lease_seconds = int(_number(fields, "slots")), _number(fields, "lease_seconds")
     silent = lease_seconds - seconds_left
     # It renews its lease after a sixth of that time.
     is_silent = seconds_left > 0 and lease_seconds / 3 < silent
-    is_leaving = _field(doc, "is_leaving") is True
+    is_leaving = fields.get("is_leaving") is True
     return HostRow(name, seconds_left > 0, slots, members, silent if is_silent else 0.0, has_lead, is_leaving)
 
 
-def _number(doc: str, key: str) -> float:
-    found = as_number(_field(doc, key))
+def _number(fields: Mapping[str, Any], key: str) -> float:
+    found = as_number(fields.get(key))
     return found if math.isfinite(found) else 0.0
 
 
-def _field(doc: str, name: str) -> object:
+def _fields(doc: str) -> Mapping[str, Any]:
     """Anyone who can write to the database can write this."""
     try:
-        return json.loads(doc).get(name)
-    except (ValueError, AttributeError, RecursionError):
-        return None
+        fields = json.loads(doc)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
