@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from teamcli.agent.permission_question import Ask
 from teamcli.errors import ToolError
@@ -33,73 +34,86 @@ if TYPE_CHECKING:
     from teamcli.team.roster import Roster
 
 
-class Engine(Protocol):
-    """What a team needs of its state. All methods raise StateError."""
+class Engine(ABC):
+    """What a team needs of its state. All methods raise StateError. What is not abstract is so if one process runs all
+    members, and only it writes."""
 
     @property
     def host_name(self) -> str:
         """Of this process among the hosts of the team; empty if there can be no others."""
+        return ""
 
     @property
     def team_name(self) -> str:
         """What the team is called among those of its repository; empty if there can be no others."""
+        return ""
 
     @property
     def has_lead(self) -> bool:
         """Whether the lead runs here. The user of the team is where the lead is."""
-
-    def open_log(self, agent: str, incarnation: int = 0) -> Log:
-        """The transcript of the lead or a teammate."""
-
-    def archive_log(self, agent: str) -> None:
-        """The agent begins a new incarnation, with an empty transcript."""
-
-    def open_timeline(self) -> Log: ...
+        return True
 
     @property
     def timeline_seconds(self) -> float:
         """How long events are gathered before they are written together."""
+        return GATHERING_SECONDS
 
+    @abstractmethod
+    def open_log(self, agent: str, incarnation: int = 0) -> Log:
+        """The transcript of the lead or a teammate."""
+
+    @abstractmethod
+    def archive_log(self, agent: str) -> None:
+        """The agent begins a new incarnation, with an empty transcript."""
+
+    @abstractmethod
+    def open_timeline(self) -> Log: ...
+
+    @abstractmethod
     def roster_store(self) -> RosterStore: ...
 
+    @abstractmethod
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> MessageBus:
         """`warn` gets what is wrong with mail; `on_look` is called a few times a second."""
 
+    @abstractmethod
     def task_storage(self, warn: Callable[[str], None]) -> TaskStorage: ...
 
+    @abstractmethod
     def has_tasks(self) -> bool:
         """Whether there can be a task."""
 
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run this member."""
+        return True
 
-    def give_up(self, agent: str) -> None:
-        """Give up the lease of an agent that is shut down, so that any host may begin its next incarnation."""
+    def give_up(self, agent: str, is_announced: bool = False) -> None:  # noqa: B027 - there is nobody else
+        """Give up the lease of an agent that is shut down, so that any host may begin its next incarnation. With
+        `is_announced`, other hosts are notified at once. Without, only the host that begins it looks for it."""
 
-    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
+    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
+        return _AllHere()
 
     def host_life(
         self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
     ) -> HostLife | None:
         """What else runs for the team in this process; None if nothing does."""
+        return None
 
     def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
         """How members of this process ask a person, if `ask` puts a question to the user of this process."""
+        return ask, ask_for_server
 
     def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
+        return None
 
     def shared_ledger(self) -> SharedLedger | None:
         """Where other processes find the sub-agents of this one; None if there can be none."""
+        return None
 
 
-class FileEngine:
-    """One process runs all members, and only it writes."""
-
-    host_name = team_name = ""
-    has_lead = True
-    timeline_seconds = GATHERING_SECONDS
-
+class FileEngine(Engine):
     def __init__(self, dir: TeamDir, home: Path, durable: bool) -> None:
         self._dir = dir
         self._home = home
@@ -129,29 +143,6 @@ class FileEngine:
 
     def has_tasks(self) -> bool:
         return self._dir.tasks.is_dir()
-
-    def is_here(self, member: Member) -> bool:
-        return True
-
-    def give_up(self, agent: str) -> None:
-        pass
-
-    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
-        return _AllHere()
-
-    def host_life(
-        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
-    ) -> HostLife | None:
-        return None
-
-    def shared_ask(self, ask: Ask, ask_for_server: AskForServer | None) -> tuple[Ask, AskForServer | None]:
-        return ask, ask_for_server
-
-    def others(self, roster: Roster, bus: MessageBus, tasks: Callable[[], RemoteTasksPort]) -> OtherHosts | None:
-        return None
-
-    def shared_ledger(self) -> SharedLedger | None:
-        return None
 
 
 class _AllHere:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.permission_question import Ask
-from teamcli.app.engine import archive_transcript
+from teamcli.app.engine import Engine, archive_transcript
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, LeaseLost, StateError, TeamError, ToolError
@@ -66,10 +66,8 @@ class HostOptions(NamedTuple):
     lease_seconds: float = LEASE_SECONDS
 
 
-class StoreEngine:
-    """An `Engine`. It holds the lease of this host, and of the lead if that is here."""
-
-    timeline_seconds = 0.5
+class StoreEngine(Engine):
+    """It holds the lease of this host, and of the lead if that is here."""
 
     def __init__(self, options: HostOptions, dir: TeamDir, resources: ExitStack) -> None:
         """Connect, and join the hosts of the team. `dir` is the mirror of this host.
@@ -124,6 +122,10 @@ class StoreEngine:
     def has_lead(self) -> bool:
         return self.options.has_lead
 
+    @property
+    def timeline_seconds(self) -> float:
+        return 0.5
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         path = self._dir.transcripts / f"{agent}.jsonl"
         if not self.fence.holds(agent) and not self.host.take(agent):
@@ -160,8 +162,6 @@ class StoreEngine:
         return self.options.has_lead and not member.host
 
     def give_up(self, agent: str, is_announced: bool = False) -> None:
-        """With `is_announced`, other hosts are notified at once. Without, only the host that begins its next
-        incarnation looks for it."""
         if self.fence.holds(agent):
             try:
                 self.host.give_up(agent, is_announced)
