@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from teamcli.agent.budgets import Budgets
 from teamcli.app.gathering import Gathering
+from teamcli.app.held_members import HANDING_OVER_SECONDS, HostLeases, ReceivedOrders
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.mail_news import MailNews
 from teamcli.app.shared_budgets import BUDGETS_TOPIC, SharedBudgets
@@ -22,7 +22,7 @@ from teamcli.errors import StateError, TeamcliError
 from teamcli.session.ports import RecordedPort
 from teamcli.store.location import shown_url
 from teamcli.store.postgres.bus import PostgresBus
-from teamcli.store.postgres.leases import HostReplaced, read_hosts
+from teamcli.store.postgres.leases import HostReplaced
 from teamcli.store.postgres.listener import Listener
 from teamcli.store.postgres.roster import ALL_MEMBERS
 from teamcli.store.postgres.transcripts import read_position
@@ -31,14 +31,12 @@ from teamcli.team.hosting import Hosting
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 from teamcli.team.manager import TeammateManager
-from teamcli.team.message import LEAD, Message
+from teamcli.team.message import LEAD
 
 CLOSING_SECONDS = 2.0
 LEAVING_SECONDS = 5.0
 PATIENCE_SECONDS = 1.0
 """How long leaving waits for an answer of the database."""
-HANDING_OVER_SECONDS = 3.0
-"""The same while members are handed over."""
 LOOK_SECONDS = 0.25
 WATCH_SECONDS = 0.1
 GATHERING_SECONDS = 0.1
@@ -67,30 +65,28 @@ class HostLife:
         self._budgets = budgets
         self._cancel = cancel
         self._on_look = on_look
-        self._leases = _Leases(engine, bus)
+        self._leases = HostLeases(engine, bus)
         self._ran_on: dict[str, str] = {}
         """The host of each member, as the user knows it."""
         self._shared = SharedBudgets(engine.team, engine.fence, team, budgets, engine.options.has_lead)
         self._news = MailNews(bus, team, engine.is_here)
-        self._ordered: SimpleQueue[str | None] = SimpleQueue()
-        """Names of members whose hosts may have an order; None ends the thread."""
-        self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead, self._ordered.put)
+        self._orders = ReceivedOrders(bus, self._leases)
+        self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead, self._orders.look)
         channels = [engine.team.channel, *([engine.team.lead_channel] if engine.options.has_lead else [])]
         self._listener = Listener(
             engine.options.url, channels, self._on_topics, self._look_again, is_known=self._is_known
         )
         self._changes = Gathering(self._read_changes, GATHERING_SECONDS)
-        self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._leaving = threading.Thread(target=self._leave_soon, name="leaving", daemon=True)
 
     def start(self) -> None:
-        self._bus.subscribe_orders(self._ordered.put)
+        self._orders.start(self.hosting)
         if self._engine.options.has_lead:
             self._try(self._news.begin)
             threading.Thread(target=self._tick, name="host", daemon=True).start()
         threading.Thread(target=self._watch_budgets, name="budgets", daemon=True).start()
-        for thread in (self._obeying, self._leaving, self._listener, self._renewing, self.hosting):
+        for thread in (self._leaving, self._listener, self._renewing, self.hosting):
             thread.start()
 
     def describe(self) -> str:
@@ -106,7 +102,7 @@ class HostLife:
 
     def close(self) -> None:
         """After `cancel` was cancelled."""
-        self._ordered.put(None)
+        self._orders.close()
         self._listener.close(CLOSING_SECONDS)
         if self._renewing.is_alive() and self._renewing is not threading.current_thread():
             self._renewing.join(CLOSING_SECONDS)
@@ -276,72 +272,3 @@ class HostLife:
                 logger.warning("what other hosts have changed could not be read: %s", e)
         except Exception:  # boundary: everything else that was heard still counts
             logger.exception("what other hosts have changed could not be read")
-
-    def _obey_all(self) -> None:
-        while (name := self._ordered.get()) is not None:
-            try:
-                self._obey(name)
-            except TeamcliError as e:
-                logger.warning("an order to %s could not be obeyed: %s", name, e)
-            except Exception:  # boundary: without this thread no order would ever be obeyed
-                logger.exception("an order to %s could not be obeyed", name)
-
-    def _obey(self, name: str) -> None:
-        if not self.hosting.runs(name):  # if it is brought here now, its orders wait
-            return
-        for order in self._leases.new_orders(name):
-            self.hosting.obey(name, str(order.fields.get("order")), order.content)
-
-
-class _Leases:
-    """A `LeasePort`. An order is for the host that runs a member now, and is obeyed once. One to an earlier host is not
-    for this one, nor is one that somebody has put there again."""
-
-    def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
-        self._host = engine.host
-        self._team = engine.team
-        self._scope = engine.scope
-        self._bus = bus
-        self._orders_read: dict[str, Position] = {}
-        self._obeyed: set[str] = set()
-        self.name = engine.host.name
-        self.slots = engine.host.slots
-
-    @property
-    def is_away(self) -> bool:
-        # When waiting was given up, nobody waits anymore.
-        return self._scope.cancelled or self._team.database.silent_seconds > HANDING_OVER_SECONDS
-
-    def take(self, agent: str) -> bool:
-        after = self._bus.skip_orders(agent)
-        if not self._host.take(agent):
-            return False
-        self._orders_read[agent] = after
-        return True
-
-    def announce_leave(self) -> None:
-        self._host.announce_leave()
-
-    def give_up(self, agent: str) -> None:
-        self._orders_read.pop(agent, None)
-        self._host.give_up(agent)
-
-    def forget(self, agent: str) -> None:
-        self._host.forget(agent)
-
-    def free(self) -> set[str]:
-        return self._host.free()
-
-    def hosts(self) -> Sequence[HostRow]:
-        return read_hosts(self._team)
-
-    def new_orders(self, agent: str) -> Sequence[Message]:
-        """For a member that this host runs, since it does, or since the last call."""
-        if (position := self._orders_read.get(agent)) is None:
-            return ()
-        batch = self._bus.orders_after(agent, position)
-        self._orders_read[agent] = batch.position
-        hold = self._host.hold(agent)
-        new = [order for order in batch.messages if order.fields.get("hold") == hold and order.id not in self._obeyed]
-        self._obeyed.update(order.id for order in new)
-        return new

@@ -408,7 +408,7 @@ def test_an_order_is_obeyed_once_and_only_by_the_process_that_it_was_for(
 ) -> None:
     from types import SimpleNamespace
 
-    from teamcli.app.host_life import _Leases
+    from teamcli.app.held_members import HostLeases
     from teamcli.app.store_engine import _Orders
     from teamcli.store.postgres.bus import PostgresBus
     from teamcli.team.remote_teammate import Order
@@ -417,7 +417,7 @@ def test_an_order_is_obeyed_once_and_only_by_the_process_that_it_was_for(
         host = make_host(name)
         bus = PostgresBus(team, host._fence, Newest(), tmp_path)
         engine = SimpleNamespace(host=host, team=team, scope=CancelScope())
-        return _Leases(engine, bus)  # type: ignore[arg-type]
+        return HostLeases(engine, bus)  # type: ignore[arg-type]
 
     def orders(found: list[Message]) -> list[Any]:
         return [order.fields["order"] for order in found]
