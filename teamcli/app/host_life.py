@@ -78,7 +78,9 @@ class HostLife:
         )
         self._changes = Gathering(self._read_changes, GATHERING_SECONDS)
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
-        self._leaving = threading.Thread(target=self._leave_soon, name="leaving", daemon=True)
+        self._is_leaving = threading.Event()
+        """This host hands its members over, or ends."""
+        self._leaving = threading.Thread(target=self._stop_waiting, name="leaving", daemon=True)
 
     def start(self) -> None:
         self._orders.start(self.hosting)
@@ -126,29 +128,24 @@ class HostLife:
             self.hosting.look()
             self._try(lambda: self._engine.question_changed(""))  # the host of one may have died
 
-    def _leave_soon(self) -> None:
-        """Leaving must not wait for a database that does not answer; any of the other threads may wait for it."""
-        self._cancel.wait()
-        self._stop_waiting(PATIENCE_SECONDS, time.monotonic() + LEAVING_SECONDS)
-
     def leave(self) -> list[str]:
         """Hand over all members, each at its next step. Returns those that could not be handed over, because the
         database does not answer."""
-        is_over = threading.Event()
-        arguments = (HANDING_OVER_SECONDS, math.inf, is_over)
-        threading.Thread(target=self._stop_waiting, args=arguments, name="leaving", daemon=True).start()
-        try:
-            return self.hosting.drain()
-        finally:
-            is_over.set()
+        self._is_leaving.set()
+        return self.hosting.drain()
 
-    def _stop_waiting(self, patience_seconds: float, deadline: float, is_over: threading.Event | None = None) -> None:
-        """End all waiting for the database as soon as it is silent for too long, or at the deadline."""
-        scope, database = self._engine.scope, self._engine.team.database
-        while time.monotonic() < deadline and database.silent_seconds < patience_seconds:
-            if scope.wait(WATCH_SECONDS) or (is_over is not None and is_over.is_set()):
-                return
-        scope.cancel("teamcli is exiting")
+    def _stop_waiting(self) -> None:
+        """Leaving must not wait for a database that does not answer; any of the other threads may wait for it. End all
+        such waits as soon as it is silent for too long, or some time after the members were handed over."""
+        scope, database, deadline = self._engine.scope, self._engine.team.database, math.inf
+        with self._cancel.on_cancel(self._is_leaving.set):
+            self._is_leaving.wait()
+        while not scope.wait(WATCH_SECONDS):
+            if self._cancel.cancelled:
+                deadline = min(deadline, time.monotonic() + LEAVING_SECONDS)
+            patience_seconds = PATIENCE_SECONDS if self._cancel.cancelled else HANDING_OVER_SECONDS
+            if database.silent_seconds >= patience_seconds or time.monotonic() >= deadline:
+                scope.cancel("teamcli is exiting")
 
     def _on_topics(self, topics: Sequence[str]) -> None:
         others = [topic for topic in topics if not topic.startswith(_ROSTER) and self._is_for_us(topic)]
