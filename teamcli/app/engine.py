@@ -164,10 +164,13 @@ class _AllHere:
             )
         return ""
 
+    def next_incarnation(self, name: str, earlier: int) -> int:
+        return earlier + 1  # what was forgotten is in an archive
+
     def claim(self, name: str, cancel: CancelScope) -> None:
         pass
 
-    def begin(self, name: str, cancel: CancelScope) -> None:
+    def begin(self, name: str, incarnation: int, cancel: CancelScope) -> None:
         raise AssertionError("no other host runs a member")
 
     def release(self, name: str) -> None:

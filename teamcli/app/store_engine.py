@@ -30,7 +30,7 @@ from teamcli.store.postgres.subagents import SubAgentRows
 from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import open_team
-from teamcli.store.postgres.transcripts import TranscriptRows, read_position
+from teamcli.store.postgres.transcripts import TranscriptRows, last_incarnation, read_position
 from teamcli.team.inbox_state import Position
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, Message, MessageType, new_id
@@ -227,6 +227,10 @@ class _Placement:
             raise ToolError(f"host: there is no host '{host}'; there are: {', '.join([*alive, ANY_HOST])}")
         return host
 
+    def next_incarnation(self, name: str, earlier: int) -> int:
+        # The rows of a member that was forgotten stay. A conversation that begins anew must not get theirs.
+        return max(earlier, last_incarnation(self._engine.team, name, self._engine.newest)) + 1
+
     def claim(self, name: str, cancel: CancelScope) -> None:
         engine = self._engine
         deadline = time.monotonic() + CLEANING_SECONDS
@@ -238,9 +242,9 @@ class _Placement:
             with cancel.notifying(engine.changed), engine.changed:
                 engine.changed.wait(CLEANING_LOOK_SECONDS)
 
-    def begin(self, name: str, cancel: CancelScope) -> None:
+    def begin(self, name: str, incarnation: int, cancel: CancelScope) -> None:
         self.claim(name, cancel)
-        start_over(self._engine, self._roster, self._bus, name)
+        start_over(self._engine, self._bus, name, incarnation)
 
     def release(self, name: str) -> None:
         self._engine.give_up(name, is_announced=True)

@@ -111,24 +111,25 @@ def _by_name(file: TeamFile | None) -> dict[str, PlannedMember]:
 
 
 def begin_planned(engine: Engine, roster: Roster, bus: MessageBus, planned: PlannedMember) -> Mapping[str, Any]:
-    """Give a member of the team file an empty conversation. Returns where it works, if another host may run it."""
-    placement = engine.placement(roster, bus)
+    """Give a member of the team file an empty conversation. Returns its incarnation, and where it works, if another
+    host may run it."""
+    placement, earlier = engine.placement(roster, bus), roster.find(planned.name)
+    incarnation = placement.next_incarnation(planned.name, earlier.incarnation if earlier else 0)
     if host := placement.choose("", planned.host):
-        placement.begin(planned.name, CancelScope())
+        placement.begin(planned.name, incarnation, CancelScope())
         placement.release(planned.name)
-        return {"host": host, "worktree": True}
-    start_over(engine, roster, bus, planned.name)
-    return {}
+        return {"incarnation": incarnation, "host": host, "worktree": True}
+    start_over(engine, bus, planned.name, incarnation)
+    return {"incarnation": incarnation}
 
 
-def start_over(engine: Engine, roster: Roster, bus: MessageBus, name: str) -> None:
+def start_over(engine: Engine, bus: MessageBus, name: str, incarnation: int) -> None:
     """Give a member an empty conversation: an old one is archived, and old mail counts as read.
 
     Raises: StateError
     """
-    earlier = roster.find(name)
     engine.archive_log(name)
-    log = engine.open_log(name, earlier.incarnation + 1 if earlier else 1)
+    log = engine.open_log(name, incarnation)
     try:
         log.append({"kind": "joined", "ts": time.time(), "marks": Mailbox(bus, name, {}).skip_all()})
     finally:

@@ -292,7 +292,7 @@ class TeammateManager:
             request.name,
             request.role,
             Status.SPAWNING,
-            incarnation=earlier.incarnation + 1 if earlier else 1,
+            incarnation=self._placement.next_incarnation(request.name, earlier.incarnation if earlier else 0),
             model=request.model,
             tools=request.tools,
             plan=request.plan,
@@ -327,7 +327,7 @@ class TeammateManager:
         branch, problem = self.checkouts.branches.announce(member, cancel)
         member = member._replace(status=Status.IDLE, remote_branch=branch)
         try:
-            self._placement.begin(member.name, cancel)
+            self._placement.begin(member.name, member.incarnation, cancel)
             self.mail.send_work(request, {})
             if earlier is None:
                 self.roster.add(member)

@@ -179,6 +179,12 @@ class PlacementPort(Protocol):
         Raises: ToolError, if there is no such host
         """
 
+    def next_incarnation(self, name: str, earlier: int) -> int:
+        """Of a member that is spawned. `earlier` is the last one that the roster knows, 0 if it knows none.
+
+        Raises: StateError
+        """
+
     def claim(self, name: str, cancel: CancelScope) -> None:
         """Wait until the last member of that name is cleaned up, on whichever host that was. From now on, only this
         process writes for the new one.
@@ -186,7 +192,7 @@ class PlacementPort(Protocol):
         Raises: ToolError, if that takes too long; StateError, Cancelled
         """
 
-    def begin(self, name: str, cancel: CancelScope) -> None:
+    def begin(self, name: str, incarnation: int, cancel: CancelScope) -> None:
         """Claim a new member that another host will run, and give it an empty conversation. No host takes it yet.
 
         Raises: ToolError, StateError, Cancelled

@@ -118,7 +118,8 @@ class Roster:
             # Budgets bound what a teammate uses over all its incarnations.
             kept = {each: getattr(earlier, each) for each in ("name", "budget", "used", "unknown")}
             status = member.status if member.status is Status.IDLE else moved.status
-            fresh = member._replace(status=status, incarnation=moved.incarnation, **kept)
+            incarnation = max(member.incarnation, moved.incarnation)
+            fresh = member._replace(status=status, incarnation=incarnation, **kept)
             member = self._put(fresh._replace(since=member.since or moved.since))
         self._table.announce()
         return member

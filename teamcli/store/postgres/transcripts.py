@@ -57,6 +57,13 @@ _POSITIONS = f"""
     order by incarnation desc, seq desc limit 20
 """
 
+_BY_INCARNATION = f"""
+    select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig")} from transcript
+    where team = %(team)s and agent = %(agent)s
+    and (incarnation < %(incarnation)s or (incarnation = %(incarnation)s and seq > %(seq)s))
+    order by incarnation desc, seq limit 4
+"""
+
 
 class TranscriptRows(MirroredLog):
     """A `Log`: the conversation of one incarnation of an agent; of the lead, 0 for ever."""
@@ -185,6 +192,23 @@ def _is_signed(
     team: Team, agent: str, incarnation: int, seq: int, epoch: int, entry: str | None, sig: str | None
 ) -> bool:
     return entry is not None and team.is_signed(sig or "", "transcript", agent, incarnation, seq, epoch, entry)
+
+
+def last_incarnation(team: Team, agent: str, newest: Newest) -> int:
+    """The last incarnation that has a conversation, as far as the rows are signed or this host has seen them; 0 if
+    there is none.
+
+    Raises: StateError
+    """
+    seen = max(map(int, newest.known(f"transcript/{agent}/")), default=0)
+    incarnation, seq = _AFTER_LAST
+    while rows := team.database.fetch(
+        _BY_INCARNATION, {"team": team.id, "agent": agent, "incarnation": incarnation, "seq": seq}
+    ):
+        for incarnation, seq, epoch, entry, sig in rows:
+            if _is_signed(team, agent, incarnation, seq, epoch, entry, sig):
+                return max(seen, int(incarnation))
+    return seen
 
 
 def read_position(team: Team, agent: str) -> int:
