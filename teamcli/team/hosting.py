@@ -353,6 +353,7 @@ class Hosting:
         self._team.take_over(name, note, cancel)
         if self.runs(name):
             self._team.roster.update(name, runs_on=self._leases.name, error="")
+            self._team.protocols.restore(name)  # last: it may shut the member down
 
 
 def shared_out(names: Iterable[str], hosts: Sequence[HostRow]) -> dict[str, str]:

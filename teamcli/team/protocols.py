@@ -6,6 +6,7 @@ that counts as approval. The user's word always counts: asked twice, a teammate 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from teamcli.agent.tool import Access, Calls, Executes, Writes
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamError
+from teamcli.errors import TeamcliError, TeamError
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
 from teamcli.team.outbox import Outbox
 from teamcli.team.quiescence import Quiescence
@@ -34,6 +35,7 @@ STOPPING_SECONDS = 5.0
 """How long the user's command waits for the end of a turn that it has stopped."""
 SHOWN_CHARACTERS = 300
 """Of the reason for a refusal."""
+logger = logging.getLogger(__name__)
 
 
 class TaskReleasePort(Protocol):
@@ -67,13 +69,15 @@ class Protocols:
         words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
         return [f"{words[r.kind].format(r.teammate)} ({r.id})" for r in self._requests.all_open()]
 
-    def restore(self) -> None:
-        """At the start: carry out what was approved before a crash, and watch the deadlines of what is open."""
+    def restore(self, name: str = "") -> None:
+        """At the start, or for one member that was taken over: carry out what was approved before a crash, and watch
+        the deadlines of what is open."""
         for request in self._requests.all():
-            if _is_decided(request) and (teammate := self._asked(request)):
+            is_about = not name or request.concerns(name)
+            if is_about and _is_decided(request) and (teammate := self._asked(request)):
                 _stop(teammate)
         self._expire()
-        for request in self._requests.all_open(kind=Kind.SHUTDOWN):
+        for request in self._requests.all_open(name, Kind.SHUTDOWN):
             self._watch(request)
 
     def join(self, deadline: float) -> None:
@@ -206,6 +210,10 @@ class Protocols:
         unread = f"; {counted(returned, 'unread message')} went back to the sender" if returned else ""
         return f"'{name}' was idle and is shut down now{unread}" + (f". {left}" if left else "")
 
+    def _is_ours(self, request: Request) -> bool:
+        """Whether this process closes it when its time is up. Any other may not write for its member."""
+        return self._agents.lead is not None or self._agents.teammate(request.teammate) is not None
+
     def _asked(self, request: Request) -> Teammate | RemoteTeammate | None:
         """The teammate that was asked, if it is still there in the same incarnation."""
         teammate = self._agents.find(request.teammate)
@@ -227,7 +235,14 @@ class Protocols:
         """Requests that were not answered in time: report them to the lead, and do what the user asked for."""
         if self._cancel.cancelled:
             return
-        for expired in self._requests.expire():
+        try:
+            self._report_expired()
+        except TeamcliError as e:  # another host has just taken the member over, or the disk is full
+            logger.warning("a request to shut down that was not answered in time could not be closed: %s", e)
+
+    def _report_expired(self) -> None:
+        """Raises: TeamcliError"""
+        for expired in self._requests.expire(self._is_ours):
             name, by_user = expired.teammate, expired.asker == USER
             text = f"{name} did not answer the request to shut down ({expired.id}); it has lapsed"
             teammate = self._asked(expired) if by_user else None

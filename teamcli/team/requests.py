@@ -200,15 +200,20 @@ class Requests:
             state = State.APPROVED if approve else State.REJECTED
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
 
-    def expire(self) -> list[Request]:
-        """Close what was not answered in time. Each is returned once, so that it is reported once.
+    def expire(self, is_ours: Callable[[Request], bool] = lambda request: True) -> list[Request]:
+        """Close what was not answered in time, if it is for this process to do so. Each is returned once, so that it is
+        reported once.
 
         Raises: StateError
         """
-        if not any(map(self._has_lapsed, self.all())):  # before a change, which is written even if it changes nothing
+
+        def is_due(request: Request) -> bool:
+            return self._has_lapsed(request) and is_ours(request)
+
+        if not any(map(is_due, self.all())):  # before a change, which is written even if it changes nothing
             return []
         with self._change():
-            lapsed = self._close(filter(self._has_lapsed, self.all()), State.LAPSED)
+            lapsed = self._close(filter(is_due, self.all()), State.LAPSED)
         return [request for request in lapsed if self._all.get(request.id) is request]  # else another host was faster
 
     def seconds_left(self, request: Request) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from teamcli.errors import UsageError
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.teams import open_team
 from tests.cli.test_mcp import fake
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, Worker, machines_in
 from tests.store.slow_remote import SlowRemote
 from tests.support.answers import text, tool
+from tests.support.running import Running
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
@@ -513,3 +515,57 @@ def test_an_order_waits_until_the_host_has_brought_the_member_up(machines: Machi
             go.touch()
             wait_until(lambda: machines.rows('select 1 from member where doc like \'%"status": "shutdown"%\''))
     assert not script.requests.get("alice")
+
+
+LAPSED_AT_ONCE = {"shutdown_seconds": 1e-9}
+
+
+def ask_to_shut_down_and_leave(machines: Machines, script: TeamScript) -> Worker:
+    """alice works on box, was asked to shut down and has not answered; there is no lead."""
+    worker = machines.worker("box")
+    with Running(machines.lead, *BYPASS) as repl:
+        repl.type("go")
+        wait_until(lambda: len(script.requests["alice"]) == 1)
+        repl.wait_for("asked")
+        repl.type("/shutdown alice")
+        repl.wait_for("answers when it can")
+        repl.leave()
+    return worker
+
+
+def status(machines: Machines) -> str:
+    ((doc,),) = machines.rows("select doc from member where name = 'alice'")
+    return str(json.loads(doc)["status"])
+
+
+def requests(machines: Machines) -> list[str]:
+    return [json.loads(doc)["state"] for (doc,) in machines.rows("select doc from request where doc <> ''")]
+
+
+def test_a_request_to_shut_down_that_has_lapsed_keeps_no_worker_from_starting(machines: Machines) -> None:
+    script = TeamScript(lead=[spawn("begin"), text("asked")], alice=[until(machines.base / "never")])
+    with machines.lead.against(script):
+        ask_to_shut_down_and_leave(machines, script)
+        machines.lead.settings(sandbox="off", lease_seconds=2.0, limits=LAPSED_AT_ONCE)
+        late = machines.worker("late")
+        assert requests(machines) == ["open"]
+        assert late.kill(signal.SIGTERM) == 0
+        # The next lead does what the user asked for.
+        with Running(machines.lead, *BYPASS) as repl:
+            wait_until(lambda: status(machines) == "shutdown")
+            repl.leave()
+    assert not late.says("alice")
+
+
+def test_a_host_that_takes_a_member_over_closes_the_request_to_shut_it_down(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("begin", host="any"), text("asked")], alice=[until(machines.base / "never"), text("never said")]
+    )
+    with machines.lead.against(script):
+        box = ask_to_shut_down_and_leave(machines, script)
+        machines.lead.settings(sandbox="off", lease_seconds=2.0, limits=LAPSED_AT_ONCE)
+        machines.worker("late")
+        box.kill()
+        wait_until(lambda: status(machines) == "shutdown")
+    mail = [json.loads(body) for (body,) in machines.rows("select body from message where inbox = 'lead'")]
+    assert "it was stopped" in mail[-1]["content"]
