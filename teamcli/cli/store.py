@@ -23,6 +23,7 @@ from teamcli.errors import UsageError
 from teamcli.storage.team_dir import TeamDir
 from teamcli.store.exporting import export_team
 from teamcli.store.importing import Import
+from teamcli.store.known_teams import KnownTeams
 from teamcli.store.location import check_team_name, find_store, root_commit, root_or_nothing, shown_url
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.roles import role_script
@@ -35,6 +36,7 @@ from teamcli.store.postgres.teams import (
     find_team,
     live_hosts,
     open_team,
+    place_of,
     summaries,
 )
 from teamcli.team.signing import load_key
@@ -133,6 +135,7 @@ def _delete(database: Database, url: str, arguments: Namespace) -> None:
     if not (arguments.yes or _confirmed(f"Delete the team '{record.name}' of {record.root[:12]} ({what})?")):
         raise UsageError("nothing was deleted; --yes deletes without asking")
     database.run(lambda cursor: delete_team(cursor, record))
+    KnownTeams(home_dir()).forget(place_of(url, record))
     print(f"Deleted the team '{record.name}'.")
 
 

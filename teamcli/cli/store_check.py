@@ -66,7 +66,7 @@ def _check_team(database: Database, url: str, name: str) -> tuple[str, tuple[str
     name = check_team_name(name) if name else ""
     if not database.run(lambda cursor: records(cursor, root, name)):
         return "the team of this repository is created at the first start", None
-    viewed = view_team(database, root, name)
+    viewed = view_team(database, url, root, name)
     if not viewed.has_key:
         raise StateError(viewed.problem)
     directory = TeamDir.temporary()

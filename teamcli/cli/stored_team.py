@@ -176,7 +176,7 @@ def opened_team(url: str, name: str, follows: bool) -> Iterator[StoredTeam]:
     directory = TeamDir.temporary()
     database = Database(url, CancelScope(), on_outage=warn, waits=follows)
     try:
-        yield StoredTeam(view_team(database, root_or_nothing(Path.cwd(), name), name), url, directory)
+        yield StoredTeam(view_team(database, url, root_or_nothing(Path.cwd(), name), name), url, directory)
     finally:
         database.close()
         directory.discard()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,8 @@ _HOSTS = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:/@\[\]]*)(:\d*)?(,(\[[0-9a-fA-F:.]*
 _BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{4,64}")
+_UID = re.compile(r"[0-9a-f]{32}")
+_MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _GIT_SECONDS = 30
 
@@ -149,7 +152,18 @@ def _git(directory: Path, *arguments: str) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
 
 
+def new_uid() -> str:
+    """The id of a new team."""
+    return secrets.token_hex(16)
+
+
 def key_path(home: Path, uid: str) -> Path:
+    """Anyone who can write to the database can choose the id: it must not name another file.
+
+    Raises: StateError, if it is not one that teamcli has made
+    """
+    if not _UID.fullmatch(uid):
+        raise StateError("the id of the team in the database is not one that teamcli has made: see who writes to it")
     return home / "teams" / f"{uid}.key"
 
 
@@ -169,13 +183,15 @@ def load_key_of_team(home: Path, uid: str, created_on: str) -> bytes:
 
 
 def missing_key(home: Path, uid: str, created_on: str) -> str:
+    """The machine is named in the database, and the user copies the command into a shell."""
     path = key_path(home, uid)
-    name = path.relative_to(home.parent)
-    source = f"{created_on or 'HOST'}:{name}"
-    where = f"from {created_on}" if created_on else "from a machine that has it"
+    machine = created_on if _MACHINE.fullmatch(created_on) else ""
+    source = shlex.quote(f"{machine or 'HOST'}:{path.relative_to(home.parent)}")
+    where = f"from {machine}" if machine else "from a machine that has it"
     with suppress(StateError):
         make_private_dir(path.parent)  # scp makes none
-    return f"this machine does not have the key of the team: copy {path} {where} (scp {source} {path})"
+    command = f"scp {source} {shlex.quote(str(path))}"
+    return f"this machine does not have the key of the team: copy {path} {where} ({command})"
 
 
 def make_key(home: Path, uid: str) -> bytes:

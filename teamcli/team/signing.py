@@ -103,7 +103,7 @@ def load_key(home: Path) -> bytes:
 
 
 def read_key(path: Path) -> bytes | None:
-    """A key in a file that only the user can read; None without one.
+    """A key in a file that only the user can read; None without one, or if the file holds something else.
 
     Raises: StateError
     """
@@ -112,7 +112,7 @@ def read_key(path: Path) -> bytes | None:
     fd = open_private(path, os.O_RDONLY)
     try:
         _make_own(fd, path)
-        key = os.pread(fd, KEY_BYTES, 0)
+        key = os.pread(fd, KEY_BYTES + 1, 0)
     finally:
         os.close(fd)
     return key if len(key) == KEY_BYTES else None

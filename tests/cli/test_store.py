@@ -351,6 +351,13 @@ def test_a_team_is_deleted_only_after_a_question(stored: Path, run: Run) -> None
     assert "has no team" in run("team")
 
 
+def test_a_team_that_was_deleted_can_be_created_again(stored: Path, run: Run) -> None:
+    run("store", "export")
+    run("store", "delete", "--yes")
+    assert "Imported" in run("store", "import")
+    assert "alice" in run("team")
+
+
 def test_what_is_exported_is_known_as_the_users_own(stored: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("store", "export") == f"Exported to {stored}/.team.\n"
     monkeypatch.delenv("TEAMCLI_STORE")

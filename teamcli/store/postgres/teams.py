@@ -11,6 +11,7 @@ from psycopg import Cursor
 from teamcli.cancel import CancelScope
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
+from teamcli.store.known_teams import KnownTeams, Place, database_of
 from teamcli.store.location import (
     DEFAULT_TEAM,
     find_key,
@@ -18,6 +19,7 @@ from teamcli.store.location import (
     load_key_of_team,
     make_key,
     missing_key,
+    new_uid,
     split_team_name,
     this_host,
 )
@@ -72,7 +74,9 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
     database = database or Database(url, CancelScope(), waits=False)
     database.run(check_version)
     found = database.run(lambda cursor: records(cursor, root, name))
+    known = KnownTeams(home_dir())
     if not found and create:
+        known.forget(Place(database_of(url), root, name or DEFAULT_TEAM))  # it was deleted
         found = [_create(database, root, name)]
     elif not found:
         named = f"no team '{name}'" if name else "no team"
@@ -81,19 +85,28 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
             " or, if this is the wrong repository, use a clone of the team's (teamcli store teams lists them)"
         )
     record = choose(found, root, name)
+    place = place_of(url, record)
+    known.check(record.uid, place)
     key = load_key_of_team(home_dir(), record.uid, record.created_on)
+    known.remember(record.uid, place)
     return Team(database, record.id, record.uid, key, record.name)
 
 
-def view_team(database: Database, root: str, name: str) -> ViewedTeam:
+def place_of(url: str, record: TeamRecord) -> Place:
+    return Place(database_of(url), record.root, record.name)
+
+
+def view_team(database: Database, url: str, root: str, name: str) -> ViewedTeam:
     """A team to look at, also without its key.
 
     Raises: StateError, UsageError
     """
     database.run(check_version)
     record = find_team(database, root, name)
-    home = home_dir()
-    key = find_key(home, record.uid)
+    home, known, place = home_dir(), KnownTeams(home_dir()), place_of(url, record)
+    known.check(record.uid, place)
+    if key := find_key(home, record.uid):
+        known.remember(record.uid, place)
     problem = "" if key else missing_key(home, record.uid, record.created_on)
     # Without the key nothing can be verified, and with a random one nothing that it signs counts anywhere.
     team = Team(database, record.id, record.uid, key or secrets.token_bytes(KEY_BYTES))
@@ -196,7 +209,7 @@ def _create(database: Database, root: str, name: str) -> TeamRecord:
     """The key comes first: a team without a key could never be used."""
     if not root:
         raise UsageError("a new team belongs to a git repository: use --cwd DIR to name a clone")
-    uid, home = secrets.token_hex(16), home_dir()
+    uid, home = new_uid(), home_dir()
     make_key(home, uid)
 
     def insert(cursor: Cursor[Any]) -> TeamRecord:
