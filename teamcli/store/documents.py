@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from teamcli.store.line_text import Oddities, decode_object, text_of
-from teamcli.store.row_limits import LARGEST_ROW, bounded
+from teamcli.store.row_limits import LARGEST_ROW, LARGEST_SIGNATURE, bounded
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -55,16 +55,16 @@ class Documents:
     def read(self, cursor: Cursor[Any], kind: str) -> dict[str, str]:
         """All of a kind, by the rest of their names."""
         cursor.execute(
-            "select name, body, sig from document where team = %s and starts_with(name, %s)"
-            " and octet_length(body) < %s order by name",
+            f"select name, body, {bounded('sig', LARGEST_SIGNATURE)} from document"
+            " where team = %s and starts_with(name, %s) and octet_length(body) < %s order by name".encode(),
             (self._team.id, kind, _LARGEST),
         )
-        return {name[len(kind) :]: body for name, body, sig in cursor.fetchall() if self._counts(name, body, sig)}
+        return {name[len(kind) :]: body for name, body, sig in cursor.fetchall() if self._counts(name, body, sig or "")}
 
     def read_one(self, cursor: Cursor[Any], name: str) -> str:
         """Of a name, and empty if there is none. One that is larger than a row of a team is not fetched."""
         cursor.execute(
-            f"select body, {bounded('sig')} from document"
+            f"select body, {bounded('sig', LARGEST_SIGNATURE)} from document"
             f" where team = %s and name = %s and octet_length(body) < {LARGEST_ROW}".encode(),
             (self._team.id, name),
         )

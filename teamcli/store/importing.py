@@ -18,6 +18,7 @@ from teamcli.store.documents import ARCHIVES, LINES, STATE, TOKEN, TRANSCRIPTS, 
 from teamcli.store.file_forms import config_file, lock_file, read_position, state_file, task_file
 from teamcli.store.line_text import NumberedLine, Oddities, is_torn, lines_of, text_of
 from teamcli.store.mirror import SUBAGENTS
+from teamcli.store.row_limits import LARGEST_REST
 from teamcli.store.team_files import (
     MOVED,
     archives_in,
@@ -138,6 +139,8 @@ class Import:
         path = self._source.config
         data, roster = read_file(path), read_team(path)
         rest = json.dumps({"team_name": roster.name, **roster.unknown})
+        if len(rest) >= LARGEST_REST:
+            raise StateError(f"{path} has {len(rest):,} bytes besides members and requests; {LARGEST_REST:,} fit")
         cursor.execute("update team set doc = %s where id = %s", (rest, self._team.id))
         members = [(member.name, _clean(member.encoded)) for member in roster.members]
         requests = [(request.id, json.dumps(request.to_dict())) for request in roster.requests]

@@ -224,7 +224,7 @@ class Mirror:
                 lines.append((count, line))
                 next, count = pos + len(line) + 1, count + 1
             oddities = self._oddities.get(key, _NOTHING)
-            self._write_lines(path, lines, oddities, len(rows) < BATCH, self._sign_again)
+            self._write_lines(path, lines, oddities, sign_again=self._sign_again)
             # The same bad row must not come again.
             known = self._written[path]._replace(next=max(next, rows[-1][0] + 1), lines=count)
             self._written[path] = known

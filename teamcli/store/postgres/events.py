@@ -13,7 +13,7 @@ from teamcli.store.postgres.free_numbers import free_numbers
 from teamcli.store.postgres.mirrored_log import MirroredLog
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Team
-from teamcli.store.row_limits import bounded
+from teamcli.store.row_limits import LARGEST_SIGNATURE, bounded
 
 _KEY = "team = %(team)s and host = %(host)s"
 _LAST_ROWS = 100
@@ -28,7 +28,7 @@ _INSERT = f"""
     on conflict do nothing returning seq
 """
 _LAST = f"""
-    select seq, {bounded("entry", _LARGEST)}, {bounded("sig", _LARGEST)} from event
+    select seq, {bounded("entry", _LARGEST)}, {bounded("sig", LARGEST_SIGNATURE)} from event
     where {_KEY} order by seq desc limit %(most)s
 """
 

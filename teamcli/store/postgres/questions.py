@@ -26,7 +26,7 @@ from teamcli.mcp.server import Ask as AskForServer
 from teamcli.mcp.server import Elicitation, ElicitationAnswer, decline
 from teamcli.store.postgres.leases import Host
 from teamcli.store.postgres.team_rows import Team
-from teamcli.store.row_limits import LARGEST_ROW, bounded
+from teamcli.store.row_limits import LARGEST_ROW, LARGEST_SIGNATURE, bounded
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import redact_value
 
@@ -43,7 +43,7 @@ _ASKS = """exists (
 """Whether the host of a question is alive. One that was only frozen asks again."""
 _OPEN = f"""
     select id, left(host, 100), host_epoch,
-        case when not id = any(%(shown)s) then {bounded("doc")} end, {bounded("sig")}
+        case when not id = any(%(shown)s) then {bounded("doc")} end, {bounded("sig", LARGEST_SIGNATURE)}
     from question where team = %(team)s
 """
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class SentQuestions:
     def _take_answers(self, ids: list[str]) -> None:
         rows = self._team.database.fetch(
             "delete from question where team = %(team)s and id = any(%(ids)s) and answer is not null"
-            f" returning id, {bounded('answer')}, {bounded('answer_sig')}",
+            f" returning id, {bounded('answer')}, {bounded('answer_sig', LARGEST_SIGNATURE)}",
             {"team": self._team.id, "ids": ids},
         )
         for id, answer, signature in rows:

@@ -23,7 +23,7 @@ from teamcli.store.postgres.database import Topic
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Change, Found, RowTable, Saving, T
 from teamcli.store.postgres.team_rows import Fence, Team
-from teamcli.store.row_limits import bounded
+from teamcli.store.row_limits import LARGEST_REST, bounded
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
@@ -45,7 +45,7 @@ _SHOWN = frozenset(
 _VERSIONS = f"""
     select 'member', name, version from member where team = %(team)s and doc <> ''
     union all select 'request', id, version from request where team = %(team)s and doc <> ''
-    union all select 'team', coalesce({bounded("doc")}, ''), 0 from team where id = %(team)s
+    union all select 'team', coalesce({bounded("doc", LARGEST_REST)}, ''), 0 from team where id = %(team)s
 """
 """Of what was removed, a row without a document is left."""
 _Changes = dict[RowTable[Any], dict[str, Change[Any]]]

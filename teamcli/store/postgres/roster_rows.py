@@ -15,7 +15,7 @@ from psycopg import Cursor
 from teamcli.errors import IllegalTransition, LeaseLost, TeamError
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import HELD, Fence, Team
-from teamcli.store.row_limits import bounded
+from teamcli.store.row_limits import LARGEST_SIGNATURE, bounded
 from teamcli.team.requests import Request, State, check_open
 from teamcli.team.roster_file import Member
 from teamcli.team.roster_merge import merged_member, merged_request, request_key
@@ -169,7 +169,7 @@ class RowTable(Generic[T]):
     @property
     def _select(self) -> str:
         return (
-            f"select {self.kind.key}, version, {bounded('doc')}, {bounded('sig')} from {self.name}"
+            f"select {self.kind.key}, version, {bounded('doc')}, {bounded('sig', LARGEST_SIGNATURE)} from {self.name}"
             f" where team = %(team)s and {self.kind.key} = any(%(keys)s) order by place"  # as `config.json` has them
         )
 

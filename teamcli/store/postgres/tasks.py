@@ -17,18 +17,28 @@ from psycopg import Cursor
 from teamcli.errors import StateError, TaskError
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
-from teamcli.store.row_limits import LARGEST_NUMBER, bounded
+from teamcli.store.row_limits import LARGEST_NUMBER, LARGEST_SIGNATURE, LARGEST_TASK, bounded, page
 from teamcli.tasks.board import Task
 from teamcli.tasks.rules import USER
 from teamcli.tasks.storage import TaskStorage
 from teamcli.tasks.task_file import LARGEST_FILE, LARGEST_ID, Damaged, StoredTask, parse_task
 
 T = TypeVar("T")
-_NEWS = f"""
-    select task.id, version, least(change, task_changes), {bounded("task.doc")}, {bounded("sig")}
-    from task join team on team.id = task.team
-    where task.team = %(team)s and (change > %(known)s or task_changes < %(known)s) order by change
-"""
+_PAGE_ROWS = 1_000
+_DOC, _SIG = bounded("doc", LARGEST_TASK), bounded("sig", LARGEST_SIGNATURE)
+_NEWS = page(
+    f"id, version, change, task_changes, {_DOC}, {_SIG}, counted",
+    f"""
+        select task.id, version, change, task_changes, task.doc, sig from task join team on team.id = task.team
+        where task.team = %(team)s and (change > %(known)s or task_changes < %(known)s)
+        and (change, task.id) > (%(change)s, %(id)s) and (task.id, version, change) not in (
+            select * from unnest(%(ids)s::bigint[], %(versions)s::bigint[], %(changes)s::bigint[])
+        )
+        order by change, task.id limit {_PAGE_ROWS}
+    """,
+    "doc",
+    "change, id",
+)
 """The number of a change is not signed. A forged one must not hide those that follow, and one that went back hides
 nothing: then all are read. Whether a task was changed meanwhile is decided by its version."""
 _STORE = """
@@ -38,7 +48,7 @@ _STORE = """
         status = excluded.status, owner = excluded.owner, doc = excluded.doc, sig = excluded.sig
     where t.version = %(there)s or %(is_sure)s
 """
-_ROW = f"select id, version, 0, {bounded('doc')}, {bounded('sig')} from task where team = %s and id = %s"
+_ROW = f"select id, version, 0, {_DOC}, {_SIG} from task where team = %s and id = %s"
 _COUNT = """
     with noted as (
         insert into task_commit (team, slot, token) select %(team)s, %(slot)s, %(token)s where %(has_written)s
@@ -50,6 +60,7 @@ _SLOTS = 4096
 """How many commits are remembered. A commit in doubt is looked for before the team has made that many more."""
 _MOST_ATTEMPTS = 3
 _NO_FILE = (0, 0, 0, 0)
+_FIRST = -(1 << 63)
 
 
 class _KnownTask(NamedTuple):
@@ -107,6 +118,8 @@ class TaskRows(TaskStorage):
         self._reported: set[int] = set()
         self._rows: dict[int, _KnownTask] = {}
         self._free: set[int] = set()
+        self._seen: dict[int, tuple[int, int]] = {}
+        """Version and number of the change of rows that would come again at each look: forged ones, for example."""
         self._last_change = -1
         """The last one that this process has read."""
         self._is_noticed = True
@@ -174,6 +187,7 @@ class TaskRows(TaskStorage):
                 return
             except _Behind:
                 self._last_change = -1  # read all
+                self._seen.clear()
         raise StateError("the tasks in the database change in a way that the team does not; see who writes to it")
 
     def may_have_free(self) -> bool:
@@ -251,26 +265,37 @@ class TaskRows(TaskStorage):
             last_id = 0
         last_change = last_change if last_change < LARGEST_NUMBER else 0
         if last_change != self._last_change:
-            self._take(cursor.execute(_NEWS, self._known_changes).fetchall())
+            self._take_news(lambda values: cursor.execute(_NEWS.encode(), values).fetchall())
         self._last_change = max(last_change, self._last_change)
         return _Transaction(cursor, self._team.id, last_id, self._last_change + 1)
 
     def _refresh(self) -> None:
         """Inside a change, nothing can be newer."""
         if self._transaction is None:
-            self._take(self._team.database.fetch(_NEWS, self._known_changes))
+            self._take_news(lambda values: self._team.database.fetch(_NEWS, values))
 
-    @property
-    def _known_changes(self) -> dict[str, int]:
-        return {"team": self._team.id, "known": self._last_change}
+    def _take_news(self, fetch: Callable[[dict[str, Any]], Sequence[tuple[Any, ...]]]) -> None:
+        values: dict[str, Any] = {"team": self._team.id, "known": self._last_change, "ids": list(self._seen)}
+        values["versions"] = [version for version, _ in self._seen.values()]
+        values["changes"] = [change for _, change in self._seen.values()]
+        values |= {"change": _FIRST, "id": _FIRST}
+        while rows := fetch(values):
+            self._take(rows)
+            values |= {"id": rows[-1][0], "change": rows[-1][2]}
+            counted = rows[0][-1]
+            if len(rows) == counted < _PAGE_ROWS:
+                break
 
     def _take(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        for id, version, change, doc, sig in rows:
-            if change < LARGEST_NUMBER:
-                self._last_change = max(self._last_change, change)
+        for id, version, change, last, doc, sig, _ in rows:
+            if min(change, last) < LARGEST_NUMBER:
+                self._last_change = max(self._last_change, min(change, last))
+            if change > self._last_change:
+                self._seen[id] = version, change
             try:
                 stored = self._checked(id, version, doc, sig)
             except Damaged as e:
+                self._seen[id] = version, change
                 self._report(id, f"the row of task {id} in the database does not count ({e})")
             else:
                 self._put(id, _KnownTask(version, doc, stored))

@@ -18,13 +18,11 @@ from teamcli.store.postgres.free_numbers import free_numbers
 from teamcli.store.postgres.mirrored_log import MirroredLog
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import HELD, Fence, Team
-from teamcli.store.row_limits import LARGEST_NUMBER, LARGEST_ROW, bounded
+from teamcli.store.row_limits import LARGEST_NUMBER, LARGEST_ROW, LARGEST_SIGNATURE, PAGE_BYTES, bounded, page
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
 
 _PAGE_ROWS = 200
-_PAGE_BYTES = 1_000_000
-"""What a slow line carries long before a statement has taken too long, and before a lease has to be renewed."""
 _NEAR = 10_000
 """A forged row that is not farther away is passed. One that is does not matter before the conversation gets there."""
 _AFTER_LAST = (1 << 31) - 1, (1 << 63) - 1
@@ -38,27 +36,33 @@ _INSERT = f"""
     order by line.seq on conflict do nothing returning seq
 """
 _PAGE = f"""
-    select seq, epoch, case when bytes <= {_PAGE_BYTES} then entry end, {bounded("sig", 1_000)}, octet_length(entry)
+    select seq, epoch, case when bytes <= {PAGE_BYTES} then entry end, {bounded("sig", LARGEST_SIGNATURE)},
+        octet_length(entry)
     from (
         select *, row_number() over (order by seq) as place,
             sum(least(octet_length(entry), {LARGEST_ROW})) over (order by seq) as bytes
         from (select * from transcript where {_KEY} and seq >= %(start)s order by seq limit {_PAGE_ROWS}) as rows
-    ) as page where place = 1 or bytes <= {_PAGE_BYTES} order by seq
+    ) as page where place = 1 or bytes <= {PAGE_BYTES} order by seq
 """
 _PART_CHARACTERS = 500_000
 _PART = f"""
     select substr(entry, %(first)s, {_PART_CHARACTERS}) from transcript
     where {_KEY} and seq = %(seq)s and octet_length(entry) < {LARGEST_ROW}
 """
-_POSITIONS = f"""
-    select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig")} from transcript
-    where team = %(team)s and agent = %(agent)s and entry like '%%"marks":{{"inbox":{{%%'
-    and octet_length(entry) < {LARGEST_ROW} and (incarnation, seq) < (%(incarnation)s, %(seq)s)
-    order by incarnation desc, seq desc limit 20
-"""
+_POSITIONS = page(
+    f"incarnation, seq, epoch, entry, {bounded('sig', LARGEST_SIGNATURE)}",
+    f"""
+        select incarnation, seq, epoch, entry, sig from transcript
+        where team = %(team)s and agent = %(agent)s and entry like '%%"marks":{{"inbox":{{%%'
+        and octet_length(entry) < {LARGEST_ROW} and (incarnation, seq) < (%(incarnation)s, %(seq)s)
+        order by incarnation desc, seq desc limit 20
+    """,
+    "entry",
+    "incarnation desc, seq desc",
+)
 
 _BY_INCARNATION = f"""
-    select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig")} from transcript
+    select incarnation, seq, epoch, {bounded("entry")}, {bounded("sig", LARGEST_SIGNATURE)} from transcript
     where team = %(team)s and agent = %(agent)s
     and (incarnation < %(incarnation)s or (incarnation = %(incarnation)s and seq > %(seq)s))
     order by incarnation desc, seq limit 4
@@ -127,7 +131,7 @@ class TranscriptRows(MirroredLog):
         self._fence.check(cursor, self._agent)
         values = self._values(lines, epoch)
         cursor.execute(
-            f"select seq, epoch, {bounded('entry')}, {bounded('sig')} from transcript"
+            f"select seq, epoch, {bounded('entry')}, {bounded('sig', LARGEST_SIGNATURE)} from transcript"
             f" where {_KEY} and seq >= %(first)s order by seq limit {len(lines) + _PAGE_ROWS}".encode(),
             values,
         )
