@@ -136,7 +136,7 @@ class StoreEngine(Engine):
         archive_transcript(self._dir.transcripts / f"{agent}.jsonl")
 
     def open_timeline(self) -> Log:
-        return EventRows(self.team, self.newest, self.host.name, self._dir.events)
+        return EventRows(self.team, self.newest, self.host.name, self._dir.events, self.host.epoch)
 
     def roster_store(self) -> RosterRows:
         return RosterRows(self.team, self.fence, self.newest, self._dir.config, self._report)

@@ -10,8 +10,9 @@ import pytest
 
 from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
+from teamcli.cancel import CancelScope
 from teamcli.errors import CallRefused
-from teamcli.mcp.server import decline
+from teamcli.mcp.server import Elicitation, decline
 from teamcli.text.redaction import register_secrets
 from tests.store.conftest import HostMaker
 from tests.support.postgres import expire
@@ -122,6 +123,44 @@ def test_a_host_that_was_only_frozen_asks_again(two: Two) -> None:
     assert two.asked.wait_until_closed() == YES
 
 
+def test_a_host_whose_member_runs_elsewhere_does_not_ask_for_it(two: Two, make_host: HostMaker) -> None:
+    assert two.host.take("alice")
+    other = make_host("other")
+    expire(two.team, "box")
+    assert other.take("alice")
+    two.host.renew()
+    two.sent.ask(two.asked)
+    given = two.asked.wait_until_closed()
+    assert given
+    assert given.consent is Consent.NOBODY
+    assert two.rows() == 0
+
+
+def test_a_host_that_has_lost_its_member_meanwhile_does_not_ask_again(two: Two, make_host: HostMaker) -> None:
+    assert two.host.take("alice")
+    two.ask()
+    expire(two.team, "box")
+    two.look()  # which withdraws it
+    assert make_host("other").take("alice")
+    two.sent.changed("")
+    given = two.asked.wait_until_closed()
+    assert given
+    assert given.consent is Consent.NOBODY
+    assert two.rows() == 0
+
+
+def test_a_process_that_was_replaced_does_not_ask(two: Two, make_host: HostMaker) -> None:
+    expire(two.team, "box")
+    make_host("box")
+    two.sent.ask(two.asked)
+    given = two.asked.wait_until_closed()
+    assert given
+    assert given.consent is Consent.NOBODY
+    answer = two.sent.ask_server_question(Elicitation("files", "which one?"), CancelScope())
+    assert answer.action == "decline"
+    assert two.rows() == 0
+
+
 def test_an_answer_that_comes_after_the_call_was_stopped_is_reported_as_not_used(two: Two) -> None:
     shown = two.ask()
     two.asked.answer(Answer(Consent.CHANGED))
@@ -191,6 +230,44 @@ def test_an_answer_whose_taking_was_not_confirmed_is_asked_for_again(two: Two) -
     assert two.asked.wait_until_closed() == YES
     two.look()
     assert two.said == []
+
+
+class Unconfirmed:
+    """A database that loses the answers to commits, so that each transaction is repeated."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def run(self, *arguments: Any) -> Any:
+        self._database.run(*arguments)
+        return self._database.run(*arguments)
+
+    def fetch(self, *arguments: Any) -> Any:
+        self._database.fetch(*arguments)
+        return self._database.fetch(*arguments)
+
+
+def test_a_withdrawal_whose_commit_was_not_confirmed_is_reported(two: Two) -> None:
+    shown = two.ask()
+    two.answer(shown)
+    expire(two.team, "box")
+    lead = two.leads[-1]
+    lead._team = two.team._replace(database=Unconfirmed(two.team.database))
+    two.look()
+    lead._team = two.team
+    wait_until(lambda: bool(two.said))
+    assert "is withdrawn, and your answer was not used: its host 'box' is gone" in two.said[0]
+
+
+def test_a_question_whose_commit_was_not_confirmed_is_asked_once(two: Two) -> None:
+    two.sent._team = two.team._replace(database=Unconfirmed(two.team.database))
+    two.ask()
+    two.sent._team = two.team
+    assert two.rows() == 1
+    assert two.asked.is_open
 
 
 def test_a_rule_with_a_secret_is_saved_as_it_is(two: Two) -> None:

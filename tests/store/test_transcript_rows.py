@@ -13,7 +13,8 @@ from teamcli.agent.conversation import Conversation, text_block
 from teamcli.agent.transcript_sessions import begin_session, list_sessions
 from teamcli.errors import LeaseLost, StateError
 from teamcli.store.postgres.newest import Newest
-from tests.support.postgres import hold_lease, open_test_team
+from tests.store.conftest import HostMaker
+from tests.support.postgres import expire, hold_lease, open_test_team
 
 if TYPE_CHECKING:
     from teamcli.store.postgres.events import EventRows
@@ -297,6 +298,20 @@ def test_each_host_numbers_its_own_events(team: Team, tmp_path: Path, timeline: 
     timeline("one").append({"n": 4})
     assert sorted(rows(team, "host || seq", "event")) == ["one0", "one1", "one2", "one3", "two0"]
     assert (tmp_path / "one.jsonl").read_text().split() == ['{"n":0}', '{"n":1}', '{"n":3}', '{"n":4}']
+
+
+def test_a_process_that_was_replaced_writes_no_events(team: Team, tmp_path: Path, make_host: HostMaker) -> None:
+    from teamcli.store.postgres.events import EventRows
+
+    first = make_host("box")
+    log = EventRows(team, Newest(), "box", tmp_path / "first.jsonl", epoch=first.epoch)
+    log.append({"n": 0})
+    expire(team, "box")
+    second = make_host("box")
+    with pytest.raises(LeaseLost, match="another process is the host 'box' now"):
+        log.append({"n": 1})
+    EventRows(team, Newest(), "box", tmp_path / "second.jsonl", epoch=second.epoch).append({"n": 2})
+    assert sorted(rows(team, "entry", "event")) == ['{"n":0}', '{"n":2}']
 
 
 def test_events_whose_commit_was_not_confirmed_are_kept_once(team: Team, timeline: Callable[[str], EventRows]) -> None:

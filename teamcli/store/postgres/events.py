@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Cursor
 
-from teamcli.errors import StateError
+from teamcli.errors import LeaseLost, StateError
 from teamcli.store.postgres.free_numbers import free_numbers
 from teamcli.store.postgres.mirrored_log import MirroredLog
 from teamcli.store.postgres.newest import Newest
@@ -20,11 +20,14 @@ _LAST_ROWS = 100
 """How many are looked at to find the last one that is signed."""
 _LARGEST = 1_000_000
 """Of these. A larger event is rare, and that it is not seen as the last one costs a query."""
+_HELD = "select from host where team = %(team)s and name = %(host)s and epoch = %(epoch)s for share"
 _INSERT = f"""
+    with held as ({_HELD})
     insert into event (team, host, seq, entry, sig)
     select %(team)s, %(host)s, line.seq, line.entry, line.sig
     from unnest(%(seqs)s::bigint[], %(entries)s::text[], %(sigs)s::text[]) as line (seq, entry, sig)
-    where not exists (select 1 from event where {_KEY} and seq = any(%(seqs)s))
+    where (%(epoch)s::bigint is null or exists (select from held))
+    and not exists (select 1 from event where {_KEY} and seq = any(%(seqs)s))
     on conflict do nothing returning seq
 """
 _LAST = f"""
@@ -36,8 +39,12 @@ _LAST = f"""
 class EventRows(MirroredLog):
     """A `Log`: what happened on one host. Its file is not completed with what other hosts have written."""
 
-    def __init__(self, team: Team, newest: Newest, host: str, path: Path) -> None:
-        """Raises: StateError"""
+    def __init__(self, team: Team, newest: Newest, host: str, path: Path, epoch: int | None = None) -> None:
+        """`epoch` is that of the host: a process that was replaced writes nothing. None for what is not a host.
+
+        Raises: StateError
+        """
+        self._epoch = epoch
         self._team = team
         self._host = host
         self._newest = newest
@@ -55,12 +62,17 @@ class EventRows(MirroredLog):
 
     def _values(self, seqs: Sequence[int], entries: Sequence[str]) -> dict[str, Any]:
         sigs = [sign_event(self._team, self._host, seq, entry) for seq, entry in zip(seqs, entries, strict=True)]
-        place = {"team": self._team.id, "host": self._host, "first": self._next}
+        place = {"team": self._team.id, "host": self._host, "first": self._next, "epoch": self._epoch}
         return {**place, "seqs": list(seqs), "entries": list(entries), "sigs": sigs}
 
     def _settle(self, cursor: Cursor[Any], entries: Sequence[str]) -> int:
         """The next number is taken: by these, if the answer to a commit was lost; by an earlier process of this name in
-        its last moments; or by a forged row. Returns the number after the last one."""
+        its last moments; or by a forged row. Returns the number after the last one.
+
+        Raises: LeaseLost, StateError
+        """
+        if self._epoch is not None and not cursor.execute(_HELD.encode(), self._values([], [])).fetchone():
+            raise LeaseLost(f"another process is the host '{self._host}' now")
         last = self._last(cursor, len(entries))
         following = max((seq + 1 for seq, _ in last), default=0)
         if last and [entry for seq, entry in last if seq >= self._next][-len(entries) :] == list(entries):

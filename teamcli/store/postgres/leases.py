@@ -211,6 +211,10 @@ class Host:
         later time, has the same name."""
         return f"{self._session}/{self._fence.epoch(agent)}" if self._fence.holds(agent) else ""
 
+    def epoch_of(self, agent: str) -> int | None:
+        """The epoch that a row which this process inserts for an agent must check; None if that never ran here."""
+        return self._fence.epoch(agent)
+
     def hold_elsewhere(self, agent: str) -> str:
         """The same of the living host that runs an agent. Anyone could write that row: it says for whom an order is,
         and not who gives it."""

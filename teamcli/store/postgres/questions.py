@@ -21,11 +21,11 @@ from psycopg import Cursor
 from teamcli.agent.permission_question import NOBODY_TO_ASK, Answer, Ask, Consent, Question, nobody_to_ask
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
-from teamcli.errors import CallRefused, Cancelled, TeamcliError
+from teamcli.errors import CallRefused, Cancelled, LeaseLost, TeamcliError
 from teamcli.mcp.server import Ask as AskForServer
 from teamcli.mcp.server import Elicitation, ElicitationAnswer, decline
 from teamcli.store.postgres.leases import Host
-from teamcli.store.postgres.team_rows import Team
+from teamcli.store.postgres.team_rows import Team, lease_lost
 from teamcli.store.row_limits import LARGEST_ROW, LARGEST_SIGNATURE, bounded
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import redact_value
@@ -46,11 +46,27 @@ _OPEN = f"""
         case when not id = any(%(shown)s) then {bounded("doc")} end, {bounded("sig", LARGEST_SIGNATURE)}
     from question where team = %(team)s
 """
+# A process that was replaced asks nothing, nor one that runs on after another host has taken its member.
+_INSERT = """
+    with here as (
+        select from host where team = %(team)s and name = %(host)s and epoch = %(epoch)s for share
+    ), held as (
+        select from lease where team = %(team)s and name = %(agent)s and epoch = %(agent_epoch)s for share
+    ), may as (
+        select from here where %(agent_epoch)s::bigint is null or exists (select from held)
+    ), asked as (
+        insert into question (team, id, host, host_epoch, doc, sig)
+        select %(team)s, %(id)s, %(host)s, %(epoch)s, %(doc)s, %(sig)s from may on conflict do nothing
+    )
+    select exists (select from may)
+"""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Sent:
+    agent: str
+    """Empty if that is not known."""
     doc: str
     take: Callable[[str], None]
     """Gets the answer, as it is in the row."""
@@ -87,7 +103,7 @@ class SentQuestions:
                 f" question to another host can have {LARGEST_ROW:,}; do it in smaller steps",
                 reason=NOBODY_TO_ASK,
             )
-        self._send(_Sent(doc, take, partial(nobody_to_ask, question), question.wait_until_closed))
+        self._send(_Sent(question.agent, doc, take, partial(nobody_to_ask, question), question.wait_until_closed))
 
     def ask_server_question(self, question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
         """Raises: Cancelled"""
@@ -109,7 +125,7 @@ class SentQuestions:
         if len(doc) >= LARGEST_ROW:
             logger.warning("a question of the MCP server %s is declined: it is too large to be shown", question.server)
             return decline(question, cancel)
-        self._send(_Sent(doc, take, give_up, is_closed.wait))
+        self._send(_Sent("", doc, take, give_up, is_closed.wait))
         with cancel.on_cancel(is_closed.set):
             is_closed.wait()
         if not answers:
@@ -148,7 +164,12 @@ class SentQuestions:
             "select id from question where team = %(team)s and host = %(host)s and host_epoch = %(epoch)s", self._values
         )
         for id in {id for id in ids if id in self._open} - {str(id) for (id,) in rows}:
-            self._insert(self._open.pop(id))
+            question = self._open.pop(id)
+            try:
+                self._insert(question)
+            except LeaseLost as e:
+                logger.warning("the question %s is not asked again: %s", question.id, e)
+                question.give_up()
 
     def _keep(self, question: _Sent) -> None:
         """Insert the row, and give it up when the question is closed here without an answer from there."""
@@ -168,21 +189,19 @@ class SentQuestions:
             logger.warning("the question %s was not withdrawn: %s", question.id, e)
 
     def _insert(self, question: _Sent) -> None:
-        """Under an id that no question had before: one that the lead's host knows is not shown again."""
+        """Under an id that no question had before: one that the lead's host knows is not shown again.
+
+        Raises: LeaseLost, StateError
+        """
         id = question.id = secrets.token_hex(8)
         self._open[id] = question
-        doc, values = question.doc, self._values
-        self._team.database.fetch(
-            "insert into question (team, id, host, host_epoch, doc, sig)"
-            " values (%(team)s, %(id)s, %(host)s, %(epoch)s, %(doc)s, %(sig)s) on conflict do nothing returning 1",
-            {
-                **values,
-                "id": id,
-                "doc": doc,
-                "sig": self._team.sign(*_signed(id, values["host"], values["epoch"], doc)),
-            },
-            self._team.topic(f"question/{id}"),
-        )
+        doc, values, agent = question.doc, self._values, question.agent
+        signature = self._team.sign(*_signed(id, values["host"], values["epoch"], doc))
+        row = {**values, "id": id, "doc": doc, "sig": signature}
+        about = {"agent": agent, "agent_epoch": self._host.epoch_of(agent)}
+        ((may_ask,),) = self._team.database.fetch(_INSERT, {**row, **about}, self._team.topic(f"question/{id}"))
+        if not may_ask:
+            raise lease_lost(agent or self._host.name)
 
     def _withdraw(self, id: str) -> None:
         """An answer may be on its way: the lead's host deletes the row, and says so."""
@@ -232,27 +251,29 @@ class ReceivedQuestions:
     def changed(self, id: str = "") -> None:
         """A question was asked, answered or withdrawn; or a host may have died."""
         with self._lock:
-            rows, withdrawn = self._team.database.run(self._look)
+            withdrawn: dict[str, str] = {}
+            rows = self._team.database.run(partial(self._look, withdrawn))
             for gone in self._open.keys() - rows.keys():
                 self._open.pop(gone).close(withdrawn.get(gone))
             for new in rows.keys() - self._open.keys():
                 self._show(new, rows[new])
 
-    def _look(self, cursor: Cursor[Any]) -> tuple[dict[str, str], dict[str, str]]:
-        """The open questions, with what is new of them, and the hosts of those that were withdrawn just now."""
+    def _look(self, withdrawn: dict[str, str], cursor: Cursor[Any]) -> dict[str, str]:
+        """The open questions, with what is new of them. The hosts of those that were withdrawn just now are added to
+        `withdrawn`: if the answer to the commit is lost, the second attempt does not find them again."""
         values = {"team": self._team.id, "shown": list(self._open)}
         cursor.execute(
             f"delete from question q where team = %(team)s and not {_ASKS} returning id, left(host, 100)".encode(),
             values,
         )
-        withdrawn = {str(id): str(host) for id, host in cursor}
+        withdrawn.update((str(id), str(host)) for id, host in cursor)
         cursor.execute(_OPEN.encode(), values)
         found = cursor.fetchall()
         # If it is of a living host, and somebody has changed it, that host asks again.
         forged = [id for id, *row in found if id not in self._open and not self._is_question(id, *row)]
         if forged:
             cursor.execute("delete from question where team = %s and id = any(%s)", (self._team.id, forged))
-        return {str(id): doc or "" for id, _, _, doc, _ in found if id not in forged}, withdrawn
+        return {str(id): doc or "" for id, _, _, doc, _ in found if id not in forged}
 
     def _is_question(self, id: str, host: str, epoch: int, doc: str | None, sig: str | None) -> bool:
         return doc is not None and self._team.is_signed(sig or "", *_signed(id, host, epoch, doc))
