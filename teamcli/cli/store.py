@@ -184,7 +184,7 @@ def _import(database: Database, url: str, arguments: Namespace) -> None:
         raise UsageError(f"{source.root} was made by someone else: agree to it first, with teamcli --trust")
     team = _team(database, url, arguments, create=True)
     with _progress("Importing") as progress:
-        aside = Import(team, source, load_key(home_dir()), progress).run()
+        aside = Import(team, source, load_key(home_dir()), progress, warn).run()
     print(f"Imported {source.root} into {shown_url(url)}. The files are in {aside}.")
     print(f"Other machines need the key of the team: ~/.teamcli/teams/{team.uid}.key")
 

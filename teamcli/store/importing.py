@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psycopg import DataError
 
 from teamcli.errors import StateError
 from teamcli.storage.files import read_json, write_atomic
@@ -52,6 +55,9 @@ IMPORTED_HOST = ""
 """The host of events that were imported. No real host has such a name."""
 _TABLES = ("member", "request", "inbox", "transcript", "task", "event")
 _BATCH, _BATCH_CHARACTERS = 200, 4_000_000
+_MOST_INCARNATION = (1 << 31) - 1
+"""In a row."""
+_MOST_NAMED = 5
 
 
 class _Conversation(NamedTuple):
@@ -62,9 +68,16 @@ class _Conversation(NamedTuple):
 
 class Import:
     def __init__(
-        self, team: Team, source: TeamDir, user_key: bytes, progress: Callable[[str], None] = lambda text: None
+        self,
+        team: Team,
+        source: TeamDir,
+        user_key: bytes,
+        progress: Callable[[str], None] = lambda text: None,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`user_key` is the key of the user's home, which has signed lines of the directory."""
+        """`user_key` is the key of the user's home, which has signed lines of the directory. `warn` gets a sentence
+        about files that stay behind."""
+        self._warn = warn
         self._team = team
         self._source = source
         self._progress = progress
@@ -97,11 +110,21 @@ class Import:
             write_atomic(marker, token.encode())
             self._deliver_late_lines()
             self._team.database.run(lambda cursor: self._import(cursor, token))
+            left = self._other_names()
             aside = self._move_aside()
             marker.unlink()
+            if left:
+                shown = ", ".join([*left[:_MOST_NAMED], *(["…"] if len(left) > _MOST_NAMED else [])])
+                self._warn(f"not imported, since teamcli gives no file such a name: {shown}; look in {aside}")
             return aside
         finally:
             lock.release()
+
+    def _other_names(self) -> list[str]:
+        """The files that are no part of a team, which an export would not write either."""
+        root = self._source.root
+        paths = (path for name in MOVED for path in sorted((root / name).rglob("*")) if path.is_file())
+        return [name for path in paths if not is_team_file(name := str(path.relative_to(root)))]
 
     def _deliver_late_lines(self) -> None:
         """What a program has appended to an archived inbox, as the next start would."""
@@ -125,7 +148,9 @@ class Import:
                     "with teamcli store delete"
                 )
         self._taken = set()  # an earlier attempt may have been rolled back
-        self._put_conversations(cursor, self._put_roster(cursor))
+        with _storing(self._source.config):
+            roster = self._put_roster(cursor)
+        self._put_conversations(cursor, roster)
         self._put_inboxes(cursor)
         self._put_tasks(cursor)
         self._put_timeline(cursor)
@@ -141,6 +166,9 @@ class Import:
         rest = json.dumps({"team_name": roster.name, **roster.unknown})
         if len(rest) >= LARGEST_REST:
             raise StateError(f"{path} has {len(rest):,} bytes besides members and requests; {LARGEST_REST:,} fit")
+        for member in roster.members:
+            if member.incarnation > _MOST_INCARNATION:
+                raise StateError(f"{path}: '{member.name}' has the incarnation {member.incarnation}; correct it")
         cursor.execute("update team set doc = %s where id = %s", (rest, self._team.id))
         members = [(member.name, _clean(member.encoded)) for member in roster.members]
         requests = [(request.id, json.dumps(request.to_dict())) for request in roster.requests]
@@ -172,7 +200,8 @@ class Import:
                 name = path.stem if is_subagent(path.stem) else SUBAGENTS + path.stem
                 found.append(_Conversation(name, 0, path))
         for each in found:
-            self._put_conversation(cursor, each)
+            with _storing(each.path):
+                self._put_conversation(cursor, each)
         for name, archived in numbers.items():
             self._documents.put(cursor, TRANSCRIPTS + name, json.dumps(archived))
 
@@ -204,10 +233,11 @@ class Import:
         position = read_position(self._source.transcripts / f"{name}.jsonl")
         base = _base(path, position, state)
         places: dict[str, Any] = {"base": base, "position": position.to_mark()}
-        cursor.execute(
-            "insert into inbox (team, name, tail, incarnation, sig) values (%s, %s, 0, %s, %s)",
-            (self._team.id, name, state.incarnation, self._team.sign("inbox", name, state.incarnation)),
-        )
+        with _storing(state_path):
+            cursor.execute(
+                "insert into inbox (team, name, tail, incarnation, sig) values (%s, %s, 0, %s, %s)",
+                (self._team.id, name, state.incarnation, self._team.sign("inbox", name, state.incarnation)),
+            )
         ids: set[str] = set()
         # Archives come before 0, so that positions in the file stay as its reader knows them.
         start = -sum(each.stat().st_size + 1 for each in archive.values())
@@ -235,11 +265,9 @@ class Import:
             return self._team.id, name, start + line.offset, _clean(id), text_of(signed)
 
         oddities = Oddities({})
-        _insert(
-            cursor,
-            "message (team, inbox, pos, id, body) values (%s, %s, %s, %s, %s)",
-            map(row, lines_of(path, oddities)),
-        )
+        columns = "(team, inbox, pos, id, body) values (%s, %s, %s, %s, %s)"
+        with _storing(path):
+            _insert(cursor, f"message {columns}", map(row, lines_of(path, oddities)))
         self._put_oddities(cursor, path, key, oddities)
         return end
 
@@ -262,7 +290,8 @@ class Import:
             except Damaged:
                 continue  # it has no row, and is kept with the other files
             if stored:
-                self._put_task(cursor, path, stored)
+                with _storing(path):
+                    self._put_task(cursor, path, stored)
         lock = self._source.tasks / ".lock"
         data = read_content(lock) if lock.exists() else None
         # The lock has the highest number ever used. That of a task whose file is gone must not be used again.
@@ -320,6 +349,17 @@ class Import:
         """Only one copy counts from now on: that in the database."""
         root = self._source.root
         return move_aside(root, [*(root / name for name in MOVED), *root.glob("config.json.bad-*")], "before-import")
+
+
+@contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    """Raises: StateError, which names the file, if it holds what no row can: a NUL, half a surrogate pair, or a number
+    that is too high"""
+    try:
+        yield
+    except (DataError, UnicodeEncodeError) as e:
+        why = " ".join(str(e).split())
+        raise StateError(f"{path} holds something that the database cannot ({why:.200}); correct it") from e
 
 
 def _insert(cursor: Cursor[Any], into: str, rows: Iterable[tuple[Any, ...]]) -> None:

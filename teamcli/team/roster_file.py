@@ -184,7 +184,8 @@ class TeamConfig(NamedTuple):
 
     def encode(self) -> bytes:
         """One teammate and one request per line, for `cat` and `grep`, and so that each line is encoded once."""
-        rest = {"v": VERSION, "team_name": self.name, **self.unknown}
+        unknown = {key: value for key, value in self.unknown.items() if key not in _TEAM_FIELDS}  # as nobody signs them
+        rest = {"v": VERSION, "team_name": self.name, **unknown}
         lines = [f"  {_json(key)}: {_json(value)}" for key, value in rest.items()]
         lines.append(f'  "members": {_list([member.encoded for member in self.members])}')
         lines.append(f'  "requests": {_list([_json(request.to_dict()) for request in self.requests])}')

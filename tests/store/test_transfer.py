@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from teamcli.store.postgres.transcripts import TranscriptRows
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType, new_id
 from teamcli.team.message_bus import FileBus
+from teamcli.team.roster_file import read_team
 from tests.support.file_team import KEY, make_team
 from tests.support.postgres import open_test_team
 
@@ -217,6 +218,60 @@ def test_a_link_is_not_imported(team: Any, tmp_path: Path, name: str) -> None:
     link.symlink_to(outside)
     with pytest.raises(StateError, match="symbolic link"):
         Import(team, source, KEY).run()
+
+
+def spoil(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def raise_incarnation(source: TeamDir) -> None:
+    (member,) = json.loads(source.config.read_text())["members"]
+    spoil(source.config, members=[{**member, "incarnation": 1 << 31}])
+
+
+@pytest.mark.parametrize(
+    ("name", "act"),
+    [
+        ("tasks/1.json", lambda source: spoil(source.tasks / "1.json", owner="a\0b")),
+        ("tasks/1.json", lambda source: spoil(source.tasks / "1.json", owner="a\ud800b")),
+        ("inbox/alice.state.json", lambda source: spoil(source.inbox / "alice.state.json", incarnation=1 << 31)),
+        ("config.json", raise_incarnation),
+    ],
+)
+def test_what_no_row_can_hold_is_refused_with_the_name_of_the_file(
+    team: Any, tmp_path: Path, name: str, act: Callable[[TeamDir], None]
+) -> None:
+    source = make_team(tmp_path / ".team")
+    act(source)
+    before = contents(source)
+    with pytest.raises(StateError) as refused:
+        Import(team, source, KEY).run()
+    assert f"{source.root / name}" in str(refused.value)
+    assert contents(source) == before
+    assert rows(team)["member"] == []
+
+
+def test_files_that_teamcli_gives_no_such_names_are_named_and_stay_behind(team: Any, tmp_path: Path) -> None:
+    source = make_team(tmp_path / ".team")
+    odd = source.transcripts / "al ice.jsonl"
+    odd.write_text('{"kind":"joined"}\n')
+    warnings: list[str] = []
+    aside = Import(team, source, KEY, warn=warnings.append).run()
+    assert warnings == [
+        f"not imported, since teamcli gives no file such a name: transcripts/al ice.jsonl; look in {aside}"
+    ]
+    assert (aside / "transcripts" / "al ice.jsonl").exists()
+
+
+def test_an_unsigned_field_of_the_roster_takes_the_place_of_none_that_teamcli_writes(team: Any, tmp_path: Path) -> None:
+    Import(team, make_team(tmp_path / "one" / ".team"), KEY).run()
+    doc = json.dumps({"v": 99, "members": [], "requests": 5, "team_name": "x", "mine": 1})
+    team.database.run(lambda cursor: cursor.execute("update team set doc = %s where id = %s", (doc, team.id)))
+    target = TeamDir(tmp_path / "two" / ".team")
+    export_team(team, target, KEY)
+    found = read_team(target.config)
+    assert [member.name for member in found.members] == ["alice"]
+    assert (found.name, found.unknown) == ("x", {"mine": 1})
 
 
 def test_a_team_that_is_not_empty_is_not_imported_into(team: Any, tmp_path: Path) -> None:
