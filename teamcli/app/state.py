@@ -44,6 +44,14 @@ class OpenState(NamedTuple):
     """As it is after this directory was claimed."""
 
 
+class LeadRuns(ConfigError):
+    """Another process leads this team. A run without a team can work next to it."""
+
+    def __init__(self, who: str, remedy: str) -> None:
+        super().__init__(f"{who}; {remedy}")
+        self.who = who
+
+
 class LeadState(NamedTuple):
     """The lead's conversation, opened."""
 
@@ -67,7 +75,13 @@ class StateOpener:
         """Raises: ConfigError, StateError, UsageError."""
         if not self._options.no_team:
             if url := store_of(self._options, choices):
-                return self._open_store(url, choices.settings.lease_seconds, owns_process)
+                try:
+                    return self._open_store(url, choices.settings.lease_seconds, owns_process)
+                except LeadRuns as e:
+                    if not (self._options.headless and owns_process):  # a program that asked for a team must know
+                        raise
+                    self._notes.append(f"{e.who[0].upper()}{e.who[1:]}; this run will not join its team.")
+                    return self._open_files(choices, self._private_dir(), None, owns_process)
             if self._options.team or self._options.host:
                 from teamcli.store.location import refuse_without_store
 
@@ -84,6 +98,9 @@ class StateOpener:
                 if lock is not None:
                     lock.release()
                 dir, lock = self._private_dir(), None
+        return self._open_files(choices, dir, lock, owns_process)
+
+    def _open_files(self, choices: Choices, dir: TeamDir, lock: LeadLock | None, owns_process: bool) -> OpenState:
         if owns_process:
             log_to(dir.logs, self._options.debug)
         engine = FileEngine(dir, self._project.home, choices.settings.durable)
@@ -93,7 +110,9 @@ class StateOpener:
         from teamcli.app.store_state import open_store  # late: it needs the extra `postgres`
 
         self._project = self._project.claim()
-        state = open_store(self._options, self._project, url, lease_seconds, self._resources, has_lead=True)
+        with ExitStack() as opened:  # if it fails, nothing of it is needed anymore
+            state = open_store(self._options, self._project, url, lease_seconds, opened, has_lead=True)
+            self._resources.push(opened.pop_all())
         if owns_process:
             log_to(state.dir.logs, self._options.debug)
         return state

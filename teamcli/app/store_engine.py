@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.permission_question import Ask
 from teamcli.app.engine import Engine, archive_transcript
+from teamcli.app.state import LeadRuns
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, LeaseLost, StateError, TeamError, ToolError
+from teamcli.errors import LeaseLost, StateError, TeamError, ToolError
 from teamcli.mcp.server import Ask as AskForServer
 from teamcli.mcp.server import decline
 from teamcli.storage.files import make_private_dir
@@ -22,7 +23,7 @@ from teamcli.storage.team_dir import TeamDir
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
-from teamcli.store.postgres.leases import LEASE_SECONDS, Host, read_hosts
+from teamcli.store.postgres.leases import LEASE_SECONDS, Host, HostNameTaken, read_hosts
 from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.questions import ReceivedQuestions, SentQuestions
 from teamcli.store.postgres.roster import RosterRows
@@ -72,7 +73,7 @@ class StoreEngine(Engine):
     def __init__(self, options: HostOptions, dir: TeamDir, resources: ExitStack) -> None:
         """Connect, and join the hosts of the team. `dir` is the mirror of this host.
 
-        Raises: ConfigError, StateError, UsageError
+        Raises: ConfigError, LeadRuns, StateError, UsageError
         """
         self.options = options
         self._dir = dir
@@ -90,15 +91,29 @@ class StoreEngine(Engine):
         resources.callback(self.newest.close)
         self.fence = Fence(self.team)
         self.host = Host(self.team, options.name, options.slots, self.fence, options.lease_seconds)
-        self.host.join()
+        self._join()
         resources.callback(self._leave)
         if options.has_lead and not self.host.take(LEAD):
-            holder = self.host.holders().get(LEAD, "another host")
-            raise ConfigError(f"the lead of this team runs on '{holder}'; leave it there, or choose --team NAME")
+            raise self._lead_runs("another host")
         self._sent = SentQuestions(self.team, self.host)
         self._received: ReceivedQuestions | None = None
         self.changed = threading.Condition()
         """Notified when another host has changed the roster."""
+
+    def _join(self) -> None:
+        """Raises: ConfigError, LeadRuns, StateError"""
+        has_lead = self.options.has_lead
+        try:
+            self.host.join("--host" if has_lead else "--name")
+        except HostNameTaken as e:
+            if has_lead and self.host.holders().get(LEAD) == self.host.name:  # another clone on this machine, say
+                raise self._lead_runs(self.host.name) from e
+            raise
+
+    def _lead_runs(self, holder: str) -> LeadRuns:
+        holder = self.host.holders().get(LEAD, holder)
+        wait = f"wait {self.options.lease_seconds:g} seconds if it has just died"
+        return LeadRuns(f"the lead of this team runs on '{holder}'", f"leave it there, choose --team NAME, or {wait}")
 
     def _leave(self) -> None:
         # Without a session, nobody else ends the wait for a database that cannot be reached.

@@ -6,7 +6,7 @@ import re
 import socket
 from contextlib import ExitStack
 
-from teamcli.app.state import OpenState
+from teamcli.app.state import LeadRuns, OpenState
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.errors import ConfigError, UsageError
@@ -27,7 +27,7 @@ def open_store(
     has_lead: bool,
     slots: int = DEFAULT_SLOTS,
 ) -> OpenState:
-    """Raises: ConfigError, StateError, UsageError"""
+    """Raises: ConfigError, LeadRuns, StateError, UsageError"""
     try:
         from teamcli.app.store_engine import HostOptions, StoreEngine
     except ModuleNotFoundError as e:
@@ -58,7 +58,8 @@ def _lock(own: TeamDir, mirror: TeamDir, name: str, has_lead: bool) -> LeadLock:
     make_private_dir(mirror.root.parent)
     mirror.prepare()
     if (lock := LeadLock.take(mirror.lock)) is None:
-        remedy = "leave it, or use --no-team" if has_lead else "leave it, or choose another --name"
-        holder = f"process {lock_holder(mirror.lock)}"
-        raise ConfigError(f"the host '{name}' already runs in this directory ({holder}); {remedy}")
+        runs = f"the host '{name}' already runs in this directory (process {lock_holder(mirror.lock)})"
+        if has_lead:
+            raise LeadRuns(runs, "leave it, or use --no-team")
+        raise ConfigError(f"{runs}; leave it, or choose another --name")
     return lock

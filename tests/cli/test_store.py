@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from teamcli.store.postgres.newest import Newest
 from teamcli.store.postgres.team_rows import Fence, Team
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows
+from tests.support.answers import text, tool
 from tests.support.file_team import KEY, git, make_team, repository
 from tests.support.postgres import PASSWORD
 from tests.support.program import Program
@@ -486,6 +488,68 @@ def lead(program: Program, postgres_url: str) -> Program:
     program.variables["TEAMCLI_STORE"] = postgres_url
     assert program.run("-p", "read it all").code == 0
     return program
+
+
+@pytest.fixture
+def other_clone(lead: Program, tmp_path: Path) -> Program:
+    git(tmp_path, "clone", "-q", str(lead.directory), "other")
+    return Program(tmp_path / "other", lead.home, lead.url, variables=lead.variables)
+
+
+@contextmanager
+def working(program: Program) -> Iterator[None]:
+    """A lead that works until the end of the block."""
+    first = program.start("-p", "one", "--permission-mode", "bypassPermissions")
+    try:
+        wait_until(lambda: (program.directory / "on").exists())
+        yield
+    finally:
+        (program.directory / "off").touch()
+        said = first.communicate(timeout=60)[0]
+    assert said == b"first\n"
+
+
+ONE, TWO = tool("bash", command="touch on; until [ -e off ]; do sleep 0.05; done"), text("second")
+
+
+def test_a_second_run_works_alone_next_to_the_lead(lead: Program, postgres_url: str) -> None:
+    with lead.against([ONE, TWO, text("first")]), working(lead):
+        ran = lead.run("-p", "two")
+        assert (ran.code, ran.out) == (0, "second\n"), ran.err
+        assert "this run will not join its team" in ran.err
+    assert "two" not in lead.run("log", "--json").out
+
+
+@pytest.mark.parametrize("words", [(), ("--host", "other")])
+def test_a_second_run_in_another_clone_works_alone_too(
+    lead: Program, other_clone: Program, words: tuple[str, ...]
+) -> None:
+    with lead.against([ONE, TWO, text("first")]) as api, working(lead):
+        other_clone.url = api.url
+        ran = other_clone.run("-p", "two", *words)
+        assert (ran.code, ran.out) == (0, "second\n"), ran.err
+        assert "The lead of this team runs on '" in ran.err
+        assert "; this run will not join its team." in ran.err
+        # Nothing of it is left that would keep another one away.
+        assert "Host other: runs" not in lead.run("team").out
+
+
+def test_a_second_prompt_is_refused_and_says_what_to_do(lead: Program, other_clone: Program) -> None:
+    with lead.against([ONE, text("first")]), working(lead):
+        here, there = lead.run(stdin="x\n"), other_clone.run(stdin="x\n")
+    assert (here.code, there.code) == (2, 2)
+    assert "leave it, or use --no-team" in here.err
+    assert "the lead of this team runs on '" in there.err
+    assert "choose --team NAME, or wait 30 seconds if it has just died" in there.err
+
+
+def test_a_lead_whose_name_a_worker_has_chooses_another_with_host(lead: Program, postgres_url: str) -> None:
+    team = opened(postgres_url, lead.directory)
+    Host(team, "box", 4, Fence(team)).join()
+    for words in ((), ("-p", "two")):
+        ran = lead.run(*words, "--host", "box", stdin="x\n")
+        assert (ran.code, "choose another name with --host" in ran.err) == (2, True)
+    team.database.close()
 
 
 def team_file(program: Program, more: str = "") -> None:

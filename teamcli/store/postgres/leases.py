@@ -36,6 +36,10 @@ class HostReplaced(StateError):
     """Another process has this host's name."""
 
 
+class HostNameTaken(ConfigError):
+    """Another process has this host's name, and is alive."""
+
+
 class Host:
     """This process as a host of a team."""
 
@@ -51,17 +55,18 @@ class Host:
         self._session = secrets.token_hex(8)
         """Of this process, and of no other one ever."""
 
-    def join(self) -> None:
-        """Become a host of the team. One of the same name that died on this machine is replaced at once.
+    def join(self, option: str = "--name") -> None:
+        """Become a host of the team. One of the same name that died on this machine is replaced at once. `option`
+        chooses another name.
 
-        Raises: ConfigError, while another process has the name; StateError, also if the team was deleted meanwhile
+        Raises: HostNameTaken, while another process has the name; StateError, also if the team was deleted meanwhile
         """
         doc = self._doc()
         if not self._try_join(doc, replaced=None):
             other = self._team.database.run(self._read)
             if other is None or not _is_dead_here(other[1]) or not self._try_join(doc, replaced=other[0]):
-                raise ConfigError(
-                    f"a host named '{self.name}' is running for this team; choose another name with --name, or wait"
+                raise HostNameTaken(
+                    f"a host named '{self.name}' is running for this team; choose another name with {option}, or wait"
                     f" {self._seconds:g} seconds if it has just died"
                 )
 
