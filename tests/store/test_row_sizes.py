@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from teamcli.storage.team_dir import TeamDir
+from teamcli.store.postgres.newest import Newest
 from teamcli.team.message import LEAD
 from tests.store.intruder import Intruder
 from tests.store.test_transfer import contents
@@ -138,7 +139,7 @@ def test_forged_tasks_are_fetched_one_after_the_other_and_once(
 
     fence = hold_lease(seen, LEAD)
     warnings: list[str] = []
-    board = StoredBoard(TaskRows(seen, fence, warnings.append), lambda: (LEAD,))
+    board = StoredBoard(TaskRows(seen, fence, Newest(), warnings.append), lambda: (LEAD,))
     board.create(LEAD, "work")
     forge = "insert into task (team, id, version, change, status, doc, sig) select id, g, 1, {}, 'pending', {}, 'x'"
     for ids, change, doc in (("2, 5", 1 << 50, HUGE), ("6, 9", 3, HUGE), ("10, 12", 1 << 50, 9_000_000)):
@@ -151,7 +152,7 @@ def test_forged_tasks_are_fetched_one_after_the_other_and_once(
     board.tasks()
     assert max(measured.sizes) == 0
     # What the team writes in their place counts, and what it writes elsewhere is seen.
-    there = StoredBoard(TaskRows(seen, fence, warnings.append), lambda: (LEAD,))
+    there = StoredBoard(TaskRows(seen, fence, Newest(), warnings.append), lambda: (LEAD,))
     for number in range(12):
         there.create(LEAD, f"more {number}")
     assert {task.subject for task in board.tasks()} == {"work", *(f"more {number}" for number in range(12))}
@@ -162,7 +163,7 @@ def test_of_forged_positions_one_is_fetched_at_a_time(
 ) -> None:
     from teamcli.store.postgres.transcripts import TranscriptRows, read_position
 
-    log = TranscriptRows(team, hold_lease(team, "alice"), "alice", 1, tmp_path / "alice.jsonl")
+    log = TranscriptRows(team, hold_lease(team, "alice"), Newest(), "alice", 1, tmp_path / "alice.jsonl")
     log.append({"kind": "user", "content": [], "marks": {"inbox": {"offset": 42, "check": "x"}}})
     log.close()
     intruder.do(
@@ -180,7 +181,7 @@ def test_what_a_roster_has_besides_its_rows_is_not_fetched_if_it_is_large(
     from teamcli.store.team_reader import TeamReader
 
     intruder.do("update team set doc = '{\"x\": \"' || repeat('x', %s) || '\"}'", HUGE)
-    roster = RosterRows(seen, hold_lease(seen, LEAD), tmp_path / "config.json", copy_seconds=0)
+    roster = RosterRows(seen, hold_lease(seen, LEAD), Newest(), tmp_path / "config.json", copy_seconds=0)
     assert not roster.load().unknown
     assert not TeamReader(seen).roster().unknown
     assert max(measured.sizes) <= PAGE

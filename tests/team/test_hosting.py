@@ -103,7 +103,8 @@ def test_a_member_that_is_lost_while_it_is_brought_here_does_not_stay(roster: Ro
         agents.add(mate)  # type: ignore[arg-type]
 
     outbox = SimpleNamespace(warn=lambda *_: None)
-    team: Any = SimpleNamespace(agents=agents, roster=roster, outbox=outbox, take_over=take_over)
+    protocols = SimpleNamespace(restore=lambda name: None)
+    team: Any = SimpleNamespace(agents=agents, roster=roster, outbox=outbox, take_over=take_over, protocols=protocols)
     hosting = Hosting(team, leases, cancel, False, lambda name: None)
     hosting.start()
     assert is_coming.wait(DEADLINE_SECONDS)
