@@ -174,6 +174,26 @@ def test_of_forged_positions_one_is_fetched_at_a_time(
     assert max(measured.sizes) <= HUGE + 1_000
 
 
+def test_of_forged_lines_in_the_way_one_is_fetched_at_a_time(
+    seen: Team, measured: Measured, intruder: Intruder, tmp_path: Path
+) -> None:
+    from teamcli.store.postgres.transcripts import TranscriptRows
+
+    log = TranscriptRows(seen, hold_lease(seen, "alice"), "alice", 1, tmp_path / "alice.jsonl")
+    log.append({"n": 0})
+    intruder.do(
+        "insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)"
+        f" select team, agent, 1, g, 1, repeat('x', {HUGE}), 'x' from transcript, generate_series(1, 5) g"
+    )
+    log.append({"n": 1})
+    log.close()
+    assert intruder.do("select seq, entry from transcript where sig <> 'x' order by seq") == [
+        (0, '{"n":0}'),
+        (6, '{"n":1}'),
+    ]
+    assert max(measured.sizes) <= HUGE + 1_000
+
+
 def test_what_a_roster_has_besides_its_rows_is_not_fetched_if_it_is_large(
     seen: Team, measured: Measured, intruder: Intruder, tmp_path: Path
 ) -> None:

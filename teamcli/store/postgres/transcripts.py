@@ -49,6 +49,12 @@ _PART = f"""
     select substr(entry, %(first)s, {_PART_CHARACTERS}) from transcript
     where {_KEY} and seq = %(seq)s and octet_length(entry) < {LARGEST_ROW}
 """
+_TAKEN = page(
+    f"seq, epoch, {bounded('entry')}, {bounded('sig', LARGEST_SIGNATURE)}",
+    f"select seq, epoch, entry, sig from transcript where {_KEY} and seq >= %(first)s order by seq limit %(most)s",
+    "entry",
+    "seq",
+)
 _POSITIONS = page(
     f"incarnation, seq, epoch, entry, {bounded('sig', LARGEST_SIGNATURE)}",
     f"""
@@ -130,16 +136,7 @@ class TranscriptRows(MirroredLog):
         """
         self._fence.check(cursor, self._agent)
         values = self._values(lines, epoch)
-        cursor.execute(
-            f"select seq, epoch, {bounded('entry')}, {bounded('sig', LARGEST_SIGNATURE)} from transcript"
-            f" where {_KEY} and seq >= %(first)s order by seq limit {len(lines) + _PAGE_ROWS}".encode(),
-            values,
-        )
-        there = {
-            seq: (entry, sig)
-            for seq, row_epoch, entry, sig in cursor.fetchall()
-            if _is_signed(self._team, self._agent, self._incarnation, seq, row_epoch, entry, sig)
-        }
+        there = self._taken(cursor, values, len(lines) + _PAGE_ROWS)
         if there:
             if [entry for entry, _ in there.values()] == list(entries):
                 return there
@@ -150,6 +147,20 @@ class TranscriptRows(MirroredLog):
         if cursor.rowcount < len(lines):
             raise StateError(f"someone keeps adding rows to the conversation of '{self._agent}' in the database")
         return lines
+
+    def _taken(self, cursor: Cursor[Any], values: Mapping[str, Any], most: int) -> dict[int, tuple[str, str]]:
+        """The lines from the next number on that count, among that many rows."""
+        found: dict[int, tuple[str, str]] = {}
+        first = self._next
+        while most > 0 and first < LARGEST_NUMBER:
+            rows = cursor.execute(_TAKEN.encode(), {**values, "first": first, "most": most}).fetchall()
+            if not rows:
+                break
+            for seq, epoch, entry, sig in rows:
+                if _is_signed(self._team, self._agent, self._incarnation, seq, epoch, entry, sig):
+                    found[seq] = entry, sig
+            first, most = rows[-1][0] + 1, most - len(rows)
+        return found
 
 
 def read_transcript(
