@@ -87,6 +87,9 @@ class Engine(ABC):
         """Whether it is for this process to run this member."""
         return True
 
+    def check_lease(self, agent: str) -> None:  # noqa: B027 - no other process can take it
+        """Raises: LeaseLost, if another process runs this agent now; StateError"""
+
     def give_up(self, agent: str, is_announced: bool = False) -> None:  # noqa: B027 - there is nobody else
         """Give up the lease of an agent that is shut down, so that any host may begin its next incarnation. With
         `is_announced`, other hosts are notified at once. Without, only the host that begins it looks for it."""

@@ -13,7 +13,7 @@ from teamcli.agent.events import Notice, Severity
 from teamcli.app.command_hosts import plain_host
 from teamcli.app.runtime import Runtime
 from teamcli.cancel import CancelScope
-from teamcli.errors import BranchTaken, GitError, StateError, ToolError
+from teamcli.errors import BranchTaken, Cancelled, GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
@@ -112,6 +112,8 @@ class MemberBranches:
         keeps = member.runs_on == self._runtime.engine.host_name and checkouts.find(member.name) is not None
         try:
             commit = self._last_pushed(member, cancel)
+            if commit and member.runs_on not in ("", self._runtime.engine.host_name):
+                commit = self._shut_out(member, commit, cancel)
         except BranchTaken:
             raise
         except GitError as e:
@@ -145,6 +147,28 @@ class MemberBranches:
         self._runtime.roster.update(member.name, remote_branch=branch)
         return ""
 
+    def _shut_out(self, member: Member, commit: str, cancel: CancelScope | None) -> str:
+        """Another host has run this member, may be frozen in the middle of a push, and may wake at any time. Put a
+        commit on the branch that its push does not have: the remote refuses it then. Returns that commit.
+
+        Raises: GitError, StateError
+        """
+        remote, branch, host = self.remote, member.remote_branch, self._runtime.engine.host_name
+        assert remote is not None  # the commit was fetched from there
+        message = f"{_mark_of(member.name)}{host}\n\nAfter this, '{member.runs_on}' can no longer push what it has."
+        while True:
+            mark = self._open_checkouts().add_empty_commit(member.name, commit, message)
+            self._runtime.engine.check_lease(member.name)
+            try:
+                remote.push(branch, mark, cancel)
+            except GitError:
+                _check(cancel)
+                earlier, commit = commit, remote.fetch(branch, cancel) or commit
+                if commit not in (earlier, mark):
+                    continue  # the other host was faster: its work counts
+                return commit  # this host may not push, which is said below
+            return mark
+
     def _usual_start(self, cancel: CancelScope | None) -> str:
         """Where a member begins that has no branch yet: the newest commit of the shared branch that is checked out
         here, or this directory's own.
@@ -175,14 +199,14 @@ class MemberBranches:
         said = self._open_checkouts().follow(member, commit, True, cancel) if commit else ""
         return f"{member} works {said}." if said else ""
 
-    def share(self, member: str) -> str:
+    def share(self, member: str, cancel: CancelScope | None = None) -> str:
         """Push the branch of a member. Returns what to say about it."""
         branch = self._runtime.roster.get(member).remote_branch
         try:
             if self.remote is not None:
                 self._open_checkouts().commit_all(member)
-            self._push(member, None)
-        except (ToolError, StateError) as e:
+            self._push(member, cancel)
+        except (ToolError, StateError, Cancelled) as e:
             return f"not pushed: {e}"
         return "pushed" if branch == f"team/{member}" else f"pushed as {branch}"
 
@@ -196,6 +220,7 @@ class MemberBranches:
         checkouts, branch = self._open_checkouts(), self._runtime.roster.get(member).remote_branch
         tip, there = checkouts.bring(member), self.remote.fetch(branch, cancel)
         if not there:
+            self._runtime.engine.check_lease(member)
             self.remote.create(branch, tip, cancel)
             return
         if not checkouts.main.succeeds("merge-base", "--is-ancestor", there, tip):
@@ -204,6 +229,8 @@ class MemberBranches:
                 raise GitError(f"{branch} at '{self.remote.name}' is in conflict with the work here")
             tip = checkouts.bring(member)
         if tip != there or is_trial:
+            # After the fetch: a host that was replaced has not merged what the next one has put there.
+            self._runtime.engine.check_lease(member)
             self.remote.push(branch, tip, cancel)
 
     def _warn(self, member: str, text: str) -> None:
@@ -233,8 +260,17 @@ class MemberBranches:
     def _is_merged(self, commit: str, member: Member) -> bool:
         """Whether the lead has merged it, or this host has everything that is in it anyway."""
         main = self._open_checkouts().main
+        while self._is_mark(member.name, commit):
+            commit = main.commit(f"{commit}^")
         known = [each for each in (member.merged_commit, main.commit("HEAD")) if each and main.commit(each)]
         return any(main.succeeds("merge-base", "--is-ancestor", commit, each) for each in known)
+
+    def _is_mark(self, member: str, commit: str) -> bool:
+        """Whether it only says that another host has taken the member over."""
+        main = self._open_checkouts().main
+        is_named_so = main.text("log", "-1", "--format=%s", commit).startswith(_mark_of(member))
+        before = main.commit(f"{commit}^") if is_named_so else ""
+        return bool(before) and main.succeeds("diff-tree", "--quiet", before, commit)
 
     def discard(self, member: Member) -> str:
         """Delete a branch at the remote, whatever is in it. Returns what to say; often nothing.
@@ -258,6 +294,11 @@ def _refuse_taken(remote: SharedRemote, branch: str, cancel: CancelScope | None)
             f"'{remote.name}' has a branch {branch}, of an earlier member or of another team: use another name,"
             f" or save what you need of it and delete it (git push {remote.name} --delete {branch})"
         )
+
+
+def _mark_of(member: str) -> str:
+    """How the subject of a commit begins that shuts out the earlier host; the name of the next one follows."""
+    return f"{member} continues on "
 
 
 def _check(cancel: CancelScope | None) -> None:

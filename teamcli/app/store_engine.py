@@ -176,6 +176,9 @@ class StoreEngine(Engine):
     def _is_only_here(self, member: Member) -> bool:
         return self.options.has_lead and not member.host
 
+    def check_lease(self, agent: str) -> None:
+        self.team.database.run(lambda cursor: self.fence.check(cursor, agent))
+
     def give_up(self, agent: str, is_announced: bool = False) -> None:
         if self.fence.holds(agent):
             try:

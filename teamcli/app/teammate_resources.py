@@ -55,11 +55,11 @@ class TeammateResources:
             self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
         return not why
 
-    def end_work(self) -> str:
+    def end_work(self, cancel: CancelScope | None = None) -> str:
         if self._checkouts is None:
             return ""
         try:
-            pushed = self._travels.share(self._agent.name) if self._travels else ""
+            pushed = self._travels.share(self._agent.name, cancel) if self._travels else ""
             self._checkouts.bring(self._agent.name)
             return f"[{self._checkouts.status(self._agent.name)}{f', {pushed}' if pushed else ''}]"
         except (ToolError, StateError) as e:

@@ -43,8 +43,9 @@ class TeammateSetup(Protocol):
         Raises: ToolError, StateError, Cancelled
         """
 
-    def end_work(self) -> str:
-        """Called after each piece of work. Returns a line for the report; often nothing."""
+    def end_work(self, cancel: CancelScope | None = None) -> str:
+        """Called after each piece of work. Returns a line for the report; often nothing. With `cancel`, that ends what
+        may take long."""
 
     def release(self) -> str:
         """Close what the teammate used. Returns what is left of it; often nothing."""

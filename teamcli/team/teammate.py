@@ -221,6 +221,8 @@ class Teammate(AgentThread):
                 return False
             self._state = ThreadState.REPORTING
             self._conclude(ended, turn)
+        except Cancelled:  # handed over while its work was pushed: the next host must find it as it was
+            return False
         finally:
             self._end_turn(ThreadState.REPORTING)
         if self._is_leaving:
@@ -286,7 +288,9 @@ class Teammate(AgentThread):
 
     def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
         unfinished = self._claims.work_ended(ended.outcome is Outcome.DONE)
-        line = "" if self.scope.cancelled else self._setup.end_work()
+        line = "" if self.scope.cancelled else self._setup.end_work(self.scope)
+        if self._is_handed_over and self.scope.cancelled:
+            raise Cancelled(HANDED_OVER)
         if ended.outcome is Outcome.INTERRUPTED:
             self.work.interrupted(turn.reason, is_reported=not self.scope.cancelled and not self._is_leaving)
         elif isinstance(ended.error, LimitReached) and not ended.error.is_of_work:

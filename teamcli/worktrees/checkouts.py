@@ -133,6 +133,15 @@ class Checkouts:
         if not git.succeeds("diff", "--cached", "--quiet", "--no-ext-diff"):
             git.run("commit", "--quiet", "--no-verify", f"--message=Work of {member}")
 
+    def add_empty_commit(self, member: str, parent: str, message: str) -> str:
+        """A commit on top of another one that changes nothing. No branch has it yet.
+
+        Raises: GitError
+        """
+        identity = {"NAME": member, "EMAIL": f"{member}@teamcli.invalid"}
+        env = {f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in identity.items()}
+        return self.main.text("commit-tree", f"{parent}^{{tree}}", "-p", parent, "-m", message, env=env)
+
     def join(self, member: str, commit: str) -> bool:
         """Merge a commit of the member's branch that another host has pushed; false if that is not possible.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
 
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, Worker, machines_in
 from tests.support.answers import text, tool
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -33,6 +35,10 @@ MERGE = tool("merge_teammate", name="alice")
 
 def write(name: str) -> Any:
     return tool("bash", command=f"ls; echo {name} > {name}")
+
+
+def after(file: Path, command: str) -> Any:
+    return tool("bash", command=f"ls; while ! test -e {file}; do sleep 0.05; done; {command}")
 
 
 def branches(machines: Machines) -> list[str]:
@@ -140,10 +146,99 @@ class TestTakingOver:
             second.wait_for("alice: working")
             assert lead.communicate(timeout=60)[0].decode().strip() == "done"
         seen = results(script, "alice")[-1]
-        assert seen.split() == ["pushed.txt", "start.txt", "Work", "of", "alice", "start"]
+        files, log = seen.splitlines()[:2], seen.splitlines()[2:]
+        assert files == ["pushed.txt", "start.txt"]
+        assert log == ["alice continues on two", "Work of alice", "start"]
+
+
+class TestAPushThatComesTooLate:
+    """alice's work has ended on one, whose push waits at the remote. Then one is frozen, and two takes her over."""
+
+    @pytest.fixture
+    def gate(self, machines: Machines) -> Path:
+        """The first push after `slow` is there waits for this file."""
+        slow, waiting, gate = (machines.base / name for name in ("slow", "waiting", "gate"))
+        hook = machines.remote / "hooks" / "pre-receive"
+        wait = f"echo $PPID > {waiting}.new; mv {waiting}.new {waiting}; while ! test -e {gate}; do sleep 0.05; done"
+        hook.write_text(f"#!/bin/sh\nif rm {slow} 2>/dev/null; then {wait}; fi\nexit 0\n")
+        hook.chmod(0o755)
+        return gate
+
+    @pytest.fixture
+    def receives(self, machines: Machines) -> Callable[[], bool]:
+        """Whether the remote still works on that push."""
+        return lambda: Path(f"/proc/{(machines.base / 'waiting').read_text().strip()}").exists()
+
+    def lose_alice(self, machines: Machines, script: TeamScript) -> tuple[Worker, Worker, Popen[bytes]]:
+        one = machines.worker("one")
+        lead = machines.lead.start("-p", "begin", *BYPASS)
+        wait_until(lambda: len(script.requests["alice"]) == 1)
+        (machines.base / "slow").touch()
+        (machines.base / "begin").touch()
+        wait_until((machines.base / "waiting").exists)
+        one.freeze()
+        two = machines.worker("two")
+        wait_until(lambda: len(script.requests["alice"]) == 3)
+        return one, two, lead
+
+    def test_it_is_refused_and_what_the_next_host_pushes_is_merged(
+        self, machines: Machines, gate: Path, receives: Callable[[], bool]
+    ) -> None:
+        begin, go = machines.base / "begin", machines.base / "go"
+        script = TeamScript(
+            lead=[spawn(host="any"), text("asked"), MERGE, text("merged")],
+            alice=[
+                after(begin, "echo from one > new.txt"),
+                text("ok"),
+                after(go, "echo from two > new.txt"),
+                text("ok"),
+            ],
+        )
+        with machines.lead.against(script):
+            one, _, lead = self.lose_alice(machines, script)
+            gate.touch()
+            wait_until(lambda: not receives())
+            one.process.send_signal(signal.SIGCONT)
+            one.wait_for("another host runs alice now")
+            go.touch()
+            assert lead.communicate(timeout=60)[0].decode().strip() == "merged"
+        assert (machines.lead.directory / "new.txt").read_text() == "from two\n"
+        assert "nothing uncommitted, pushed]" in str(script.requests["lead"][2]["messages"])
+
+    def test_its_host_gives_it_up_and_can_take_the_member_again(self, machines: Machines, gate: Path) -> None:
+        begin, never = machines.base / "begin", machines.base / "never"
+        script = TeamScript(
+            lead=[spawn(host="any"), text("asked"), text("done")],
+            alice=[after(begin, "echo from one > new.txt"), text("ok"), after(never, "true"), text("here"), text("ok")],
+        )
+        with machines.lead.against(script):
+            one, two, lead = self.lose_alice(machines, script)
+            one.process.send_signal(signal.SIGCONT)
+            one.wait_for("another host runs alice now")
+            two.kill()
+            wait_until(lambda: len(script.requests["alice"]) == 4)
+            assert not gate.exists()
+            lead.communicate(timeout=60)
+            gate.touch()
 
 
 class TestTheEnd:
+    def test_a_branch_with_nothing_new_but_a_change_of_hosts_is_removed(self, machines: Machines) -> None:
+        script = TeamScript(
+            lead=[spawn(host="any"), text("asked"), MERGE, text("merged")], alice=[write("new.txt"), text("ok")]
+        )
+        with machines.lead.against(script):
+            first = machines.worker("one")
+            machines.run("begin")
+            second = machines.worker("two")
+            first.kill()
+            second.wait_for("alice: idle")
+            assert "alice continues on two" in git(machines.remote, "log", "--format=%s", "team/alice")
+            with Running(machines.lead, *BYPASS) as repl:
+                repl.type("/shutdown alice")
+                wait_until(lambda: branches(machines) == [])
+                repl.leave()
+
     def test_what_is_merged_is_removed_everywhere(self, machines: Machines) -> None:
         script = TeamScript(
             lead=[spawn(), text("asked"), MERGE, SHUTDOWN, text("done")],
