@@ -198,8 +198,12 @@ class SharedRemote:
             self._private.run("update-ref", "-d", ref, check=False)
 
     def _delete(self, branch: str, tip: str) -> None:
-        # Only if it is still at this commit: another host may have pushed since.
-        self._send(branch, "", tip, None)
+        try:
+            # Only if it is still at this commit: another host may have pushed since.
+            self._send(branch, "", tip, None)
+        except GitError:
+            if self.tips(branch):  # else another host has just deleted it
+                raise
 
     def _push(self, branch: str, commit: str, lease: str | None, cancel: CancelScope | None) -> None:
         """`lease` as of `_send`."""

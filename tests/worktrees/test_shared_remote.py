@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from teamcli.worktrees.private_repository import (
     read_address,
 )
 from teamcli.worktrees.shared_remote import SharedRemote, branch_at_remote, target_of
+from tests.support.waiting import wait_until
 from tests.worktrees.conftest import git
 
 
@@ -166,6 +168,29 @@ class TestTravelling:
         clones.open(part).create("team/alice", commit(part, "mine\n"))
         assert git(clones.bare, "show", "team/alice:more.txt") == "mine"
         assert git(clones.bare, "rev-parse", "team/alice~2") == tip
+
+    def test_a_branch_that_another_host_has_deleted_at_the_same_time_is_deleted(
+        self, clones: Clones, one: Path
+    ) -> None:
+        two, first, waiting, gate = (
+            clones.clone("two"),
+            git(one, "rev-parse", "HEAD"),
+            clones.base / "w",
+            clones.base / "g",
+        )
+        hook = clones.bare / "hooks" / "pre-receive"
+        clones.open(one).create("team/alice", first)
+        hook.write_text(
+            f"#!/bin/sh\nmkdir {waiting} 2>/dev/null || exit 0\nwhile ! test -e {gate}; do sleep 0.02; done\n"
+        )
+        hook.chmod(0o755)
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(clones.open(one).delete, "team/alice", first)
+            wait_until(waiting.exists)
+            clones.open(two).delete("team/alice", first)
+            gate.touch()
+            slow.result()  # raises nothing
+        assert git(clones.bare, "branch", "--list", "team/alice") == ""
 
 
 class TestTheAddress:
