@@ -179,7 +179,7 @@ def test_of_forged_lines_in_the_way_one_is_fetched_at_a_time(
 ) -> None:
     from teamcli.store.postgres.transcripts import TranscriptRows
 
-    log = TranscriptRows(seen, hold_lease(seen, "alice"), "alice", 1, tmp_path / "alice.jsonl")
+    log = TranscriptRows(seen, hold_lease(seen, "alice"), Newest(), "alice", 1, tmp_path / "alice.jsonl")
     log.append({"n": 0})
     intruder.do(
         "insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)"
