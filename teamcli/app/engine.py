@@ -167,6 +167,9 @@ class _AllHere:
             )
         return ""
 
+    def why_no_room(self, member: Member) -> str:
+        return ""
+
     def next_incarnation(self, name: str, earlier: int) -> int:
         return earlier + 1  # what was forgotten is in an archive
 

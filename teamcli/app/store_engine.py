@@ -32,6 +32,7 @@ from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows, last_incarnation, read_position
+from teamcli.team.host_room import why_no_room
 from teamcli.team.inbox_state import Position
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, Message, MessageType, new_id
@@ -245,6 +246,13 @@ class _Placement:
             raise ToolError(f"host: there is no host '{host}'; there are: {', '.join([*alive, ANY_HOST])}")
         return host
 
+    def why_no_room(self, member: Member) -> str:
+        members = [each for each in self._roster.members() if each.is_active and each.name != member.name]
+        # Those that wait for a host of their own come first.
+        holders = {**{each.name: each.host for each in members if each.host}, **self.holders()}
+        holders.pop(member.name, None)  # the host of its last incarnation is still cleaning up
+        return why_no_room(member, members, read_hosts(self._engine.team), holders)
+
     def next_incarnation(self, name: str, earlier: int) -> int:
         # The rows of a member that was forgotten stay. A conversation that begins anew must not get theirs.
         return max(earlier, last_incarnation(self._engine.team, name, self._engine.newest)) + 1
@@ -298,6 +306,12 @@ class _Orders:
     @property
     def is_current(self) -> bool:
         return self._roster.is_current() and self._bus.is_current()
+
+    def why_no_room(self, name: str) -> str:
+        engine = self._engine
+        if (member := self._roster.find(name)) is None or name in (holders := engine.host.holders()):
+            return ""
+        return why_no_room(member, self._roster.members(), read_hosts(engine.team), holders)
 
     def is_running(self, name: str) -> bool:
         return name in self._engine.host.holders()

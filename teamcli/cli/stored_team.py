@@ -80,7 +80,8 @@ class StoredTeam(TeamSnapshot):
         names = (LEAD, *(member.name for member in self.team.members))
         hosts = {name: self._holders.get(name, "") for name in names}
         states = tuple(
-            HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in read_hosts(self._team)
+            HostState(row.name, row.is_alive, row.members, row.silent_seconds, row.slots)
+            for row in read_hosts(self._team)
         )
         return super().overview()._replace(hosts=hosts, host_states=states)
 

@@ -62,7 +62,7 @@ def _with_hosts(session: Session, overview: Overview) -> Overview:
     host = session.team_host
     if host is None:
         return overview
-    states = tuple(HostState(row.name, row.is_alive, row.members, row.silent_seconds) for row in host.rows())
+    states = tuple(HostState(row.name, row.is_alive, row.members, row.silent_seconds, row.slots) for row in host.rows())
     return overview._replace(hosts=host.holders(), host_states=states)
 
 

@@ -464,5 +464,5 @@ class Session:
             after.usage - before.usage,
             after.spent_usd - before.spent_usd if session.budget.is_known else None,
             tuple(session.record.denials[before.denials :]),
-            tuple(session.team.protocols.open_requests()),
+            (*session.team.protocols.open_requests(), *session.team.agents.waiting_for_room),
         )

@@ -326,6 +326,7 @@ class TeammateManager:
         """A host takes it as soon as it may. Its work waits in its inbox before that, and its branch at the remote."""
         branch, problem = self.checkouts.branches.announce(member, cancel)
         member = member._replace(status=Status.IDLE, remote_branch=branch)
+        no_room = self._placement.why_no_room(member)
         try:
             self._placement.begin(member.name, member.incarnation, cancel)
             self.mail.send_work(request, {})
@@ -339,7 +340,9 @@ class TeammateManager:
         finally:
             self._placement.release(member.name)
         where = f"on {'any host' if member.host == ANY_HOST else f'the host {member.host}'}"
-        return f"{where} ({problem})" if problem else where
+        problems = [problem] if problem else []
+        problems += [f"{no_room}: {member.name} starts when there is room"] if no_room else []
+        return f"{where} ({'; '.join(problems)})" if problems else where
 
     def _start(self, teammate: Teammate) -> None:
         self._add(teammate)

@@ -180,6 +180,12 @@ class PlacementPort(Protocol):
         Raises: ToolError, if there is no such host
         """
 
+    def why_no_room(self, member: Member) -> str:
+        """Why a member that is to be spawned must wait for a free slot; empty if it need not.
+
+        Raises: StateError
+        """
+
     def next_incarnation(self, name: str, earlier: int) -> int:
         """Of a member that is spawned. `earlier` is the last one that the roster knows, 0 if it knows none.
 

@@ -35,6 +35,12 @@ class HostPort(Protocol):
     def has_unread(self, name: str) -> bool:
         """Raises: StateError"""
 
+    def why_no_room(self, name: str) -> str:
+        """Why no host takes this member, because all that would are full; empty if that is not so.
+
+        Raises: StateError
+        """
+
     def is_running(self, name: str) -> bool:
         """Whether a living host runs this member.
 
@@ -87,7 +93,18 @@ class RemoteTeammate:
             return False
         if member.paused or member.interrupted or not member.is_active:
             return True
-        return not self._hosts.has_unread(self.name) and not self._will_take_task(member)
+        return not self._has_work(member) or bool(self._hosts.why_no_room(self.name))
+
+    def _has_work(self, member: Member) -> bool:
+        return self._hosts.has_unread(self.name) or self._will_take_task(member)
+
+    @property
+    def waits_for_room(self) -> str:
+        """Why it does not begin the work that it has, until a host has a free slot; empty if that is not so."""
+        member = self.member
+        if self.is_in_turn or member.paused or member.interrupted or not member.is_active or not self._has_work(member):
+            return ""
+        return self._hosts.why_no_room(self.name)
 
     def _will_take_task(self, member: Member) -> bool:
         if not member.claims or member.error or member.waiting_for:

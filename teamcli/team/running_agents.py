@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamError, ToolError
+from teamcli.errors import StateError, TeamError, ToolError
 from teamcli.team.agent_thread import AgentThread
 from teamcli.team.lead import Lead
 from teamcli.team.message import LEAD
@@ -80,6 +80,15 @@ class RunningAgents:
     def waiting_elsewhere(self) -> list[RemoteTeammate]:
         """Those on other hosts that wait for a message."""
         return [each for each in self._elsewhere if each.is_waiting]
+
+    @property
+    def waiting_for_room(self) -> list[str]:
+        """Those that have work and that no host takes, in words. Nothing if the database does not answer."""
+        try:
+            waiting = [(each.name, each.waits_for_room) for each in self._elsewhere]
+        except StateError:
+            return []
+        return [f"{name} starts when there is room: {why}" for name, why in waiting if why]
 
     def get(self, name: str) -> AgentThread | None:
         return self._lead if name == LEAD else self._teammates.get(name)

@@ -83,7 +83,7 @@ def run_headless(session: Session, prompt: str, stdin: str, run: Run) -> int:
             session.team.quiescence.wait_until_stopped(LEAVING_SECONDS)
         except CancelledError:  # the turn was not begun, because no one would read the answer
             ended, code = _wait_for_end(turn), ExitStatus.FAILED
-    for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
+    for each in (*_waiting(session), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
     print_leaving(session, interrupted, is_headless=True)
     session.events.unsubscribe(printer)  # the result comes last
@@ -176,8 +176,12 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
             {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
             for d in session.record.denials
         ],
-        "waiting": session.team.protocols.open_requests(),
+        "waiting": _waiting(session),
     }
+
+
+def _waiting(session: Session) -> list[str]:
+    return [*session.team.protocols.open_requests(), *session.team.agents.waiting_for_room]
 
 
 def _used_by_each(agents: Sequence[Agent]) -> Json:

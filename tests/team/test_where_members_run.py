@@ -42,12 +42,14 @@ def test_a_model_learns_where_a_member_runs(fields: dict[str, Any], holders: dic
         ({"host": "box", "runs_on": "box"}, {"lead": "laptop", "alice": ""}, Cell("box (gone)", "bad")),
         ({"host": "any"}, {"lead": "laptop"}, ""),
         ({"host": "box"}, {"lead": "laptop"}, Cell("box (not there)", "warn")),
+        ({"host": "busy"}, {"lead": "laptop"}, Cell("busy (full)", "warn")),
+        ({"host": "free"}, {"lead": "laptop"}, "free"),
     ],
 )
 def test_the_table_says_if_the_host_of_a_member_is_gone(
     fields: dict[str, Any], hosts: dict[str, str], shown: str | Cell
 ) -> None:
-    states = (HostState("box", False, 0),)
+    states = (HostState("box", False, 0), HostState("busy", True, 2, slots=2), HostState("free", True, 1, slots=2))
     overview = Overview(LeadStatus("idle"), (member(**fields),), (), {}, hosts=hosts, host_states=states)
     table = overview.to_table(0.0)
     assert table.rows[1][1] == shown

@@ -55,6 +55,8 @@ class HostState(NamedTuple):
     """How many it runs."""
     silent_seconds: float = 0.0
     """How long nothing was heard of it, if that is longer than usual."""
+    slots: int = 0
+    """How many it runs at most."""
 
 
 class Overview(NamedTuple):
@@ -98,9 +100,27 @@ class Overview(NamedTuple):
         if self.hosts is None:
             return Table(title, COLUMNS, rows, tuple(notes))
         notes += map(_host_line, self.host_states)
-        hosts = [one_line(self.hosts.get(LEAD, ""), 32), *(_host_of(member, self.hosts) for member in self.members)]
+        hosts = [
+            one_line(self.hosts.get(LEAD, ""), 32),
+            *(self._host_of(member, self.hosts) for member in self.members),
+        ]
         with_hosts = [(row[0], host, *row[1:]) for host, row in zip(hosts, rows, strict=True)]
         return Table(title, (COLUMNS[0], Column("HOST"), *COLUMNS[1:]), tuple(with_hosts), tuple(notes))
+
+    def _host_of(self, member: Member, hosts: Mapping[str, str]) -> str | Cell:
+        """The host that runs it, or last did. One without a host of its own is where the lead is."""
+        if not member.is_active:
+            return ""
+        if running := hosts.get(member.name):
+            return one_line(running, 32)
+        if not member.host:
+            return one_line(hosts.get(LEAD, ""), 32)
+        wanted = one_line(member.host, 32)
+        if there := next((each for each in self.host_states if each.is_alive and each.name == member.host), None):
+            return Cell(f"{wanted} (full)", "warn") if there.members >= there.slots else wanted
+        if member.runs_on:
+            return Cell(f"{one_line(member.runs_on, 32)} (gone)", "bad")
+        return "" if member.host == ANY_HOST else Cell(f"{wanted} (not there)", "warn")
 
     def _lead_row(self, now: float) -> tuple[str | Cell, ...]:
         lead = self.lead
@@ -167,19 +187,6 @@ def _notes(member: Member, now: float) -> Iterator[str]:
     # A limit is also recorded as an error, and is shown above.
     if member.error and member.error != member.limit:
         yield f"error: {member.error}"
-
-
-def _host_of(member: Member, hosts: Mapping[str, str]) -> str | Cell:
-    """The host that runs it, or last did. One without a host of its own is where the lead is."""
-    if not member.is_active:
-        return ""
-    if running := hosts.get(member.name):
-        return one_line(running, 32)
-    if not member.host:
-        return one_line(hosts.get(LEAD, ""), 32)
-    if member.runs_on:
-        return Cell(f"{one_line(member.runs_on, 32)} (gone)", "bad")
-    return "" if member.host == ANY_HOST else Cell(f"{one_line(member.host, 32)} (not there)", "warn")
 
 
 def _host_line(host: HostState) -> str:
