@@ -396,10 +396,10 @@ def _open_mcp(ground: Ground, users_host: CommandHost, ask: AskForServer | None)
     options, choices, project = ground.options, ground.choices, ground.state.project
 
     def make() -> McpServers:
-        from teamcli.app.mcp import McpServers, Surroundings, find_servers  # late: most starts do without it
+        from teamcli.app.mcp import McpServers, ServerSurroundings, find_servers  # late: most starts do without it
 
         servers = find_servers(options, choices.settings, project)
-        around = Surroundings(project.home, choices.workspace.root, users_host, ground.warn, ask)
+        around = ServerSurroundings(project.home, choices.workspace.root, users_host, ground.warn, ask)
         made = McpServers(servers, choices.settings.disabled_mcp_servers, around)
         ground.notes.extend(servers.problems)
         return made

@@ -81,7 +81,7 @@ def _decline(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
     return ElicitationAnswer("decline")
 
 
-class Surroundings(NamedTuple):
+class ServerSurroundings(NamedTuple):
     """What MCP servers have around them: where they are started, and how they reach the user."""
 
     home: Path
@@ -98,7 +98,7 @@ class Surroundings(NamedTuple):
 class McpServers:
     """Each place has its own servers, since they can change files: the workspace, and the checkouts of members."""
 
-    def __init__(self, servers: Servers, disabled: Collection[str], around: Surroundings) -> None:
+    def __init__(self, servers: Servers, disabled: Collection[str], around: ServerSurroundings) -> None:
         """Adds a line to the problems of `servers` for each that is not usable."""
         self._home = around.home / "mcp"
         self._root = around.root

@@ -22,7 +22,7 @@ _ADDRESS = ("host", "hostaddr", "port", "dbname", "service")
 logger = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class TeamPlace(NamedTuple):
     """Where a team is found."""
 
     database: str
@@ -43,7 +43,7 @@ class KnownTeams:
     def __init__(self, home: Path) -> None:
         self._directory = home / "known-teams"
 
-    def check(self, uid: str, place: Place) -> None:
+    def check(self, uid: str, place: TeamPlace) -> None:
         """Raises: StateError, if the team at a place is not the one that was there, or if it is one of another name."""
         found = list(self._all())
         others = [other for known, _, places in found for other in places if known == uid and other[1:] != place[1:]]
@@ -58,7 +58,7 @@ class KnownTeams:
                 f" was deleted and created again, delete {before[0]}; if not, see who writes to the database"
             )
 
-    def remember(self, uid: str, place: Place) -> None:
+    def remember(self, uid: str, place: TeamPlace) -> None:
         """After `check`. A home that cannot be written only means that less is remembered."""
         path = self._directory / f"{uid}.json"
         try:
@@ -69,7 +69,7 @@ class KnownTeams:
         except StateError as e:
             logger.warning("the id of the team was not remembered: %s", e)
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: TeamPlace) -> None:
         """The team that was there was deleted.
 
         Raises: StateError
@@ -79,12 +79,12 @@ class KnownTeams:
                 with suppress(FileNotFoundError):
                     path.unlink()
 
-    def _all(self) -> Iterator[tuple[str, Path, list[Place]]]:
+    def _all(self) -> Iterator[tuple[str, Path, list[TeamPlace]]]:
         for path in sorted(self._directory.glob("*.json")):
             yield path.stem, path, _places(read_json(path))
 
 
-def _places(document: Json | None) -> list[Place]:
+def _places(document: Json | None) -> list[TeamPlace]:
     found = (document or {}).get("found_at")
     rows = found if isinstance(found, list) else []
-    return [Place(*(str(row.get(name)) for name in Place._fields)) for row in rows if isinstance(row, dict)]
+    return [TeamPlace(*(str(row.get(name)) for name in TeamPlace._fields)) for row in rows if isinstance(row, dict)]

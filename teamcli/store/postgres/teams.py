@@ -11,7 +11,7 @@ from psycopg import Cursor
 from teamcli.cancel import CancelScope
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
-from teamcli.store.known_teams import KnownTeams, Place, database_of
+from teamcli.store.known_teams import KnownTeams, TeamPlace, database_of
 from teamcli.store.location import (
     DEFAULT_TEAM,
     find_key,
@@ -76,7 +76,7 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
     found = database.run(lambda cursor: records(cursor, root, name))
     known = KnownTeams(home_dir())
     if not found and create:
-        known.forget(Place(database_of(url), root, name or DEFAULT_TEAM))  # it was deleted
+        known.forget(TeamPlace(database_of(url), root, name or DEFAULT_TEAM))  # it was deleted
         found = [_create(database, root, name)]
     elif not found:
         named = f"no team '{name}'" if name else "no team"
@@ -92,8 +92,8 @@ def open_team(url: str, root: str, name: str, create: bool, database: Database |
     return Team(database, record.id, record.uid, key, record.name)
 
 
-def place_of(url: str, record: TeamRecord) -> Place:
-    return Place(database_of(url), record.root, record.name)
+def place_of(url: str, record: TeamRecord) -> TeamPlace:
+    return TeamPlace(database_of(url), record.root, record.name)
 
 
 def view_team(database: Database, url: str, root: str, name: str) -> ViewedTeam:
