@@ -345,7 +345,7 @@ def _build_team(
     quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, undelivered_mail, quiescence, runtime.cancel, tasks)
-    placement = runtime.engine.placement(roster, runtime.bus)
+    placement = runtime.engine.placement(runtime.bus)
     merging = partial(open_merging, runtime, agents, outbox, factory.places)
     parts = TeamParts(
         roster=roster,

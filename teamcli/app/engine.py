@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +94,7 @@ class Engine(ABC):
         """Give up the lease of an agent that is shut down, so that any host may begin its next incarnation. With
         `is_announced`, other hosts are notified at once. Without, only the host that begins it looks for it."""
 
-    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
+    def placement(self, bus: MessageBus) -> PlacementPort:
         return _AllHere()
 
     def host_life(
@@ -167,7 +167,7 @@ class _AllHere:
             )
         return ""
 
-    def why_no_room(self, member: Member) -> str:
+    def why_no_room(self, member: Member, members: Sequence[Member]) -> str:
         return ""
 
     def next_incarnation(self, name: str, earlier: int) -> int:

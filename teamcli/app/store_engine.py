@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,8 +187,8 @@ class StoreEngine(Engine):
             finally:
                 self.host.forget(agent)  # else this host could never run it again
 
-    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
-        return _Placement(self, roster, bus)
+    def placement(self, bus: MessageBus) -> PlacementPort:
+        return _Placement(self, bus)
 
     def host_life(
         self, team: TeammateManager, bus: MessageBus, board: LazyBoard, budgets: Budgets, cancel: CancelScope
@@ -222,9 +222,8 @@ class StoreEngine(Engine):
 class _Placement:
     """A `PlacementPort`."""
 
-    def __init__(self, engine: StoreEngine, roster: Roster, bus: MessageBus) -> None:
+    def __init__(self, engine: StoreEngine, bus: MessageBus) -> None:
         self._engine = engine
-        self._roster = roster
         self._bus = bus
 
     def is_here(self, member: Member) -> bool:
@@ -246,8 +245,8 @@ class _Placement:
             raise ToolError(f"host: there is no host '{host}'; there are: {', '.join([*alive, ANY_HOST])}")
         return host
 
-    def why_no_room(self, member: Member) -> str:
-        members = [each for each in self._roster.members() if each.is_active and each.name != member.name]
+    def why_no_room(self, member: Member, members: Sequence[Member]) -> str:
+        members = [each for each in members if each.is_active and each.name != member.name]
         # Those that wait for a host of their own come first.
         holders = {**{each.name: each.host for each in members if each.host}, **self.holders()}
         holders.pop(member.name, None)  # the host of its last incarnation is still cleaning up

@@ -113,7 +113,7 @@ def _by_name(file: TeamFile | None) -> dict[str, PlannedMember]:
 def begin_planned(engine: Engine, roster: Roster, bus: MessageBus, planned: PlannedMember) -> Mapping[str, Any]:
     """Give a member of the team file an empty conversation. Returns its incarnation, and where it works, if another
     host may run it."""
-    placement, earlier = engine.placement(roster, bus), roster.find(planned.name)
+    placement, earlier = engine.placement(bus), roster.find(planned.name)
     incarnation = placement.next_incarnation(planned.name, earlier.incarnation if earlier else 0)
     if host := placement.choose("", planned.host):
         placement.begin(planned.name, incarnation, CancelScope())

@@ -326,7 +326,7 @@ class TeammateManager:
         """A host takes it as soon as it may. Its work waits in its inbox before that, and its branch at the remote."""
         branch, problem = self.checkouts.branches.announce(member, cancel)
         member = member._replace(status=Status.IDLE, remote_branch=branch)
-        no_room = self._placement.why_no_room(member)
+        no_room = self._placement.why_no_room(member, self.roster.members())
         try:
             self._placement.begin(member.name, member.incarnation, cancel)
             self.mail.send_work(request, {})

@@ -180,8 +180,8 @@ class PlacementPort(Protocol):
         Raises: ToolError, if there is no such host
         """
 
-    def why_no_room(self, member: Member) -> str:
-        """Why a member that is to be spawned must wait for a free slot; empty if it need not.
+    def why_no_room(self, member: Member, members: Sequence[Member]) -> str:
+        """Why a member that is to be spawned must wait for a free slot, next to these; empty if it need not.
 
         Raises: StateError
         """

@@ -468,10 +468,13 @@ def heard(postgres_url: str) -> Iterator[Heard]:
 
 
 @pytest.fixture
-def gives_up(caplog: pytest.LogCaptureFixture) -> Callable[[], bool]:
+def gives_up(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], bool]]:
     """Whether a listener has found that it has no connection."""
-    caplog.set_level(logging.INFO)
-    return lambda: "the listener has no connection" in caplog.text
+    logger = logging.getLogger("teamcli.store.postgres.listener")
+    logger.addHandler(caplog.handler)  # its lines go no further once a session has run in this process
+    caplog.set_level(logging.INFO, logger.name)
+    yield lambda: "the listener has no connection" in caplog.text
+    logger.removeHandler(caplog.handler)
 
 
 def pids_of_listeners(connection: psycopg.Connection[Any]) -> list[int]:
