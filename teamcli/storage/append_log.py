@@ -20,7 +20,6 @@ from teamcli.storage.files import (
     encode_line,
     open_private,
     put_back,
-    sync_directory,
     sync_tail,
     write_whole,
 )
@@ -48,8 +47,8 @@ class AppendLog:
         self._unsynced = b""
         """What `write` has appended since the last `sync`."""
         self._fd, is_new = _open_or_create(path)
-        if is_new and durable:
-            sync_directory(path.parent)
+        self._is_new = is_new
+        """A power cut may lose the file itself. That matters once it has a line."""
         if not is_new:
             try:
                 self.torn = self._locked(cut_torn_tail)
@@ -64,9 +63,7 @@ class AppendLog:
 
         Raises: StateError
         """
-        data = b"".join(map(encode_line, values))
-        with as_state_error("write", self.path):
-            self._locked(lambda fd: self._append(fd, data, self._durable))
+        self._append(b"".join(map(encode_line, values)), self._durable)
 
     def write(self, value: Json) -> None:
         """Append without waiting for the disk. Until `sync`, a power cut can lose the line; a crash cannot.
@@ -75,8 +72,7 @@ class AppendLog:
         """
         self.sync()
         data = encode_line(value)
-        with as_state_error("write", self.path):
-            self._locked(lambda fd: self._append(fd, data, durable=False))
+        self._append(data, durable=False)
         self._unsynced = data
 
     def sync(self) -> None:
@@ -87,8 +83,8 @@ class AppendLog:
         data, self._unsynced = self._unsynced, b""
         if not data or not self._durable:
             return
-        with as_state_error("write", self.path):
-            self._locked(lambda fd: sync_tail(fd, data))
+        with as_state_error("write", self.path), self._lock:
+            self._locked(lambda fd: self._sync(fd, data))
 
     def put_back(self) -> None:
         """Write the file again if it was deleted.
@@ -121,22 +117,38 @@ class AppendLog:
         os.close(self._fd)
         self._fd = new
 
-    def _append(self, fd: int, data: bytes, durable: bool) -> None:
-        write_whole(fd, data, durable)
-        self.end = os.lseek(fd, 0, os.SEEK_CUR)  # where the write ended, also if others append to the file
+    def _append(self, data: bytes, durable: bool) -> None:
+        def act(fd: int) -> None:
+            write_whole(fd, data, durable=False)
+            # Others append to a shared file as well. Otherwise this saves a system call, at which 100 agents switch.
+            self.end = os.lseek(fd, 0, os.SEEK_CUR) if self._is_shared else self.end + len(data)
+            if durable:
+                self._sync(fd, data)
+
+        with as_state_error("write", self.path), self._lock:
+            self._put_back()  # not before a sync: an append follows, or the end of this log
+            self._locked(act)
+
+    def _sync(self, fd: int, data: bytes) -> None:
+        """Wait for the disk. If that fails, cut `data` off again."""
+        try:
+            # A new file is synced before its directory: most disks then have both in one step.
+            sync_tail(fd, data, self.path.parent if self._is_new else None)
+        except (OSError, StateError):
+            self.end -= len(data)
+            raise
+        self._is_new = False
 
     def _locked(self, act: Callable[[int], T]) -> T:
-        with self._lock:
-            if self._fd < 0:
-                raise StateError(f"{self.path} is closed: teamcli is exiting")
-            self._put_back()
-            if not self._is_shared:
-                return act(self._fd)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            try:
-                return act(self._fd)
-            finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self._fd < 0:
+            raise StateError(f"{self.path} is closed: teamcli is exiting")
+        if not self._is_shared:
+            return act(self._fd)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            return act(self._fd)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
 def _open_or_create(path: Path) -> tuple[int, bool]:

@@ -175,11 +175,17 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
         sync_tail(fd, data)
 
 
-def sync_tail(fd: int, data: bytes) -> None:
-    """Sync a file that ends in `data`, or cut `data` off and raise OSError. The caller holds the lock."""
+def sync_tail(fd: int, data: bytes, new_in: Path | None = None) -> None:
+    """Sync a file that ends in `data`, and the directory that it is new in. If that fails, cut `data` off. The caller
+    holds the lock.
+
+    Raises: OSError, StateError
+    """
     try:
         os.fsync(fd)
-    except OSError:
+        if new_in is not None:
+            sync_directory(new_in)
+    except (OSError, StateError):
         start = os.fstat(fd).st_size - len(data)
         if os.pread(fd, len(data), start) == data:  # else another process has appended, and its line must not be lost
             os.ftruncate(fd, start)

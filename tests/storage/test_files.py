@@ -173,5 +173,6 @@ def test_a_directory_that_cannot_be_synced_is_a_clear_error() -> None:
             with pytest.raises(StateError, match=f"cannot sync {listless}: Permission denied"):
                 write_atomic(Path(listless, "config.json"), b"")
             with pytest.raises(StateError, match=f"cannot sync {listless}: Permission denied"):
-                AppendLog(Path(listless, "a.jsonl"))
+                AppendLog(Path(listless, "a.jsonl")).append({"n": 1})
         Path(listless).chmod(0o700)
+        assert Path(listless, "a.jsonl").read_bytes() == b""  # what was refused is not there
