@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.forks import ForkedProgram, Forks
 from tests.support.postgres import open_test_team
 from tests.support.postgres_bus import HostBus
+from tests.support.program import Program
 from tests.team.engines import PostgresEngine
 from tests.team.letters import KEY
 
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
     from teamcli.store.postgres.team_rows import Team
 
 HostMaker = Callable[[str], "Host"]
+
+
+@pytest.fixture(scope="session")
+def store_program() -> Iterator[Callable[..., Program]]:
+    """Makes programs whose runs are forks of a process that has loaded all that a team in a database needs."""
+    with Forks(has_store=True) as forks:
+        yield partial(ForkedProgram, forks=forks, forks_starts=True)
 
 
 @pytest.fixture

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from tests.support.program import Program, Ran
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.worktrees.conftest import git
 
-MAKE_TEAM = """
-import sys
-from pathlib import Path
-from teamcli.store.location import root_commit
-from teamcli.store.postgres.teams import open_team
-open_team(sys.argv[1], root_commit(Path.cwd()), sys.argv[2], create=True).database.close()
-"""
+ProgramMaker = Callable[..., Program]
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
@@ -69,7 +64,8 @@ class Worker:
 
 
 class Machines:
-    def __init__(self, base: Path, url: str, lease_seconds: float = 30.0) -> None:
+    def __init__(self, base: Path, url: str, lease_seconds: float = 30.0, make_program: ProgramMaker = Program) -> None:
+        self._make_program = make_program
         self.base = base
         self.url = url
         self.remote = base / "remote.git"
@@ -88,12 +84,15 @@ class Machines:
         self.make_team("")
 
     def make_team(self, name: str) -> None:
-        command = [sys.executable, "-c", MAKE_TEAM, self.url, name]
-        subprocess.run(command, cwd=self.lead.directory, env=self.lead.env(), check=True)
+        from teamcli.store.location import root_commit
+        from teamcli.store.postgres.teams import open_team
+
+        with patch.dict(os.environ, HOME=str(self.lead.home)):  # which gets the key
+            open_team(self.url, root_commit(self.lead.directory), name, create=True).database.close()
 
     def _clone(self, name: str, home: Path) -> Program:
         git(self.base, "clone", "--quiet", str(self.remote), name)
-        return Program(self.base / name, home, variables={"TEAMCLI_STORE": self.url})
+        return self._make_program(self.base / name, home, variables={"TEAMCLI_STORE": self.url})
 
     def clone(self, name: str) -> Program:
         """Another place where the lead, or a worker, can run."""
@@ -115,7 +114,8 @@ class Machines:
     ) -> Worker:
         """In the clone of that name; usually that of the host."""
         place = self.base / (clone or name)
-        program = Program(place, self.lead.home, self.lead.url, variables={**self.lead.variables, **variables})
+        variables = {**self.lead.variables, **variables}
+        program = self._make_program(place, self.lead.home, self.lead.url, variables=variables)
         if not place.exists():
             self._clone(place.name, self.lead.home)
         line = ("worker", "--name", name, *permissions, *arguments)
@@ -145,8 +145,8 @@ class Machines:
 
 
 @contextmanager
-def machines_in(base: Path, url: str, lease_seconds: float = 30.0) -> Iterator[Machines]:
-    machines = Machines(base, url, lease_seconds)
+def machines_in(base: Path, url: str, make_program: ProgramMaker, lease_seconds: float = 2.0) -> Iterator[Machines]:
+    machines = Machines(base, url, lease_seconds, make_program)
     try:
         yield machines
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.machines import BYPASS, Machines, Worker, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, Worker, machines_in
 from tests.support.answers import text, tool
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -20,8 +20,8 @@ from tests.worktrees.conftest import git
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, store_program) as machines:
         yield machines
 
 

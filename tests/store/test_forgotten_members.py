@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.store.intruder import Intruder
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
 from tests.support.answers import text, tool
 from tests.support.program import Ran
 from tests.support.team_script import TeamScript
@@ -19,8 +19,8 @@ from tests.worktrees.conftest import git
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, store_program) as machines:
         yield machines
 
 

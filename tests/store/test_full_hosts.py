@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
 from tests.support.answers import answer, text, tool
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -20,8 +20,8 @@ FULL = "the host box is full (1 of 1)"
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, store_program) as machines:
         yield machines
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.store.intruder import Intruder, as_hand
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
 from tests.support.answers import text, tool
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -33,8 +33,8 @@ TOPICS = (
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
-    with machines_in(tmp_path, as_hand(postgres_url), lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, as_hand(postgres_url), store_program) as machines:
         yield machines
 
 

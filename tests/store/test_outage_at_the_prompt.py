@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.machines import BYPASS, Machines, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
 from tests.store.test_steering import spawn, until
 from tests.support.answers import text, tool
 from tests.support.postgres import Server
@@ -23,8 +23,8 @@ SOON = 15.0
 
 
 @pytest.fixture
-def machines(tmp_path: Path, own_postgres: Server) -> Iterator[Machines]:
-    with machines_in(tmp_path, own_postgres.url("migrated"), lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, own_postgres: Server, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, own_postgres.url("migrated"), store_program) as machines:
         yield machines
 
 

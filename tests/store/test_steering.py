@@ -17,7 +17,7 @@ from teamcli.errors import UsageError
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.teams import open_team
 from tests.cli.test_mcp import fake
-from tests.store.machines import BYPASS, Machines, Worker, machines_in
+from tests.store.machines import BYPASS, Machines, ProgramMaker, Worker, machines_in
 from tests.store.slow_remote import SlowRemote
 from tests.support.answers import text, tool
 from tests.support.running import Running
@@ -28,8 +28,8 @@ from tests.team.test_stopping import respond
 
 
 @pytest.fixture
-def machines(tmp_path: Path, postgres_url: str) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, lease_seconds=2.0) as machines:
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, store_program) as machines:
         yield machines
 
 

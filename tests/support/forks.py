@@ -22,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,21 +34,21 @@ from tests.support.program import PATIENCE_SECONDS, ROOT, Program, Ran
 
 _READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that count when an interpreter starts."""
-_LEFT_OUT = ("teamcli.store.postgres",)
-"""Parts with libraries that few runs need; those load them as always."""
+_STORE = "teamcli.store.postgres"
+"""It has a library that few runs need; those load it as always, unless `Forks` should."""
 
 
 class Forks:
     """`with Forks() as forks: forks.run(program, "-p", "go", fault={...})`."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_store: bool = False) -> None:
         nowhere = Path("/nonexistent")
         environment = Program(nowhere, nowhere).env()
         self._python = _python_variables(environment)
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.forks", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *["store"] * has_store],
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 cwd=ROOT,
@@ -110,7 +111,10 @@ class Fork:
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; `None` while it runs."""
-        return self.wait() if select.select([self._channel], [], [], 0)[0] else None
+        return self.wait() if self.ends_within(0) else None
+
+    def ends_within(self, seconds: float | None) -> bool:
+        return bool(select.select([self._channel], [], [], seconds)[0])
 
     def wait(self) -> int:
         with self._channel:
@@ -121,11 +125,83 @@ class Fork:
                 raise
 
 
+class ForkedProcess:
+    """A run that was started, as `subprocess.Popen` shows one."""
+
+    def __init__(
+        self,
+        start: Callable[[Sequence[int]], Fork],
+        stdin: Any = subprocess.DEVNULL,
+        stdout: Any = subprocess.PIPE,
+        stderr: Any = subprocess.PIPE,
+    ) -> None:
+        self.stdin, given = _stream(stdin, is_input=True)
+        self.stdout, out = _stream(stdout)
+        self.stderr, err = (None, os.dup(out)) if stderr == subprocess.STDOUT else _stream(stderr)
+        self._fork = start([given, out, err])
+        for fd in (given, out, err):
+            os.close(fd)
+        self.pid = self._fork.pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._fork.poll()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not self._fork.ends_within(timeout):
+                raise subprocess.TimeoutExpired(["teamcli"], timeout or 0.0)
+            self.returncode = self._fork.wait()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[bytes | None, bytes | None]:
+        """What it prints to pipes, to its end."""
+        with ThreadPoolExecutor(2) as pool:
+            printed = [stream and pool.submit(_read_all, stream) for stream in (self.stdout, self.stderr)]
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or the pool would wait for ever
+                raise
+            out, err = [each and each.result() for each in printed]
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _read_all(stream: Any) -> bytes:
+    with stream:
+        return bytes(stream.read())
+
+
+def _stream(wanted: Any, is_input: bool = False) -> tuple[Any, int]:
+    """Our end of a pipe, if that is wanted, and what the run gets."""
+    if wanted == subprocess.PIPE:
+        read, write = os.pipe()
+        return (open(write, "wb", 0), read) if is_input else (open(read, "rb"), write)  # noqa: PTH123
+    return None, os.open(os.devnull, os.O_RDWR) if wanted == subprocess.DEVNULL else os.dup(wanted.fileno())
+
+
 @dataclass
 class ForkedProgram(Program):
     """A `Program` whose runs are forks, except for those that need an interpreter of their own."""
 
     forks: Forks = field(kw_only=True)
+    forks_starts: bool = field(default=False, kw_only=True)
+    """What it starts is a fork, too."""
+
+    def start(self, *arguments: str, **options: Any) -> Any:
+        environment = self.env()
+        if not self.forks_starts or not self.forks.can_run(environment):
+            return super().start(*arguments, **options)
+        return ForkedProcess(partial(self.forks.start, self.directory, environment, arguments), **options)
 
     def run(self, *arguments: str, stdin: str | bytes | None = None, env: Mapping[str, str] | None = None) -> Ran:
         environment = {**self.env(), **(env or {})}
@@ -160,9 +236,9 @@ def _python_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_BY_PYTHON)}
 
 
-def _serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def _serve(channel: socket.socket, has_store: bool) -> tuple[dict[str, Any], list[int]]:
     """Returns in each process that is to be a run: what to run, and its standard streams."""
-    _load_all()
+    _load_all(has_store)
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno())
@@ -199,11 +275,12 @@ def _report_ended(runs: dict[int, socket.socket]) -> None:
             ending.send(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
 
 
-def _load_all() -> None:
+def _load_all(has_store: bool) -> None:
     import teamcli
 
     for module in pkgutil.walk_packages(teamcli.__path__, "teamcli."):
-        if not module.name.endswith("__main__") and not module.name.startswith(_LEFT_OUT):
+        is_wanted = has_store or not module.name.startswith(_STORE)
+        if is_wanted and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
@@ -241,4 +318,4 @@ def _open_streams() -> None:
 
 
 if __name__ == "__main__":
-    _run(*_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _run(*_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:] == ["store"]))
