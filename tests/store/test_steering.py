@@ -569,3 +569,12 @@ def test_a_host_that_takes_a_member_over_closes_the_request_to_shut_it_down(mach
         wait_until(lambda: status(machines) == "shutdown")
     mail = [json.loads(body) for (body,) in machines.rows("select body from message where inbox = 'lead'")]
     assert "it was stopped" in mail[-1]["content"]
+
+
+def test_the_tip_after_the_first_hire_names_no_file_that_is_not_there(machines: Machines) -> None:
+    carol = tool("spawn_teammate", name="carol", role="coder", prompt="begin")
+    script = TeamScript(lead=[carol, *[text("hired")] * 2], carol=[text("done")])
+    with machines.lead.against(script), Screen(machines.lead, *BYPASS, columns=120) as screen:
+        screen.wait_for("team >>")
+        screen.type("hire carol\r")
+        screen.wait_for("Tip: /inbox carol shows carol's mail")

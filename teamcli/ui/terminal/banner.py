@@ -63,8 +63,9 @@ def farewell(session: Session, style: TerminalStyle, unfinished: Sequence[str] =
 class InboxTip:
     """Tells the user where the mail is: once, after the lead's first hire."""
 
-    def __init__(self, is_wanted: bool) -> None:
+    def __init__(self, is_wanted: bool, is_in_files: bool) -> None:
         self._is_wanted = is_wanted
+        self._is_in_files = is_in_files
         self._hired = ""
 
     def after(self, event: Event) -> str:
@@ -76,6 +77,8 @@ class InboxTip:
         if not self._hired or not isinstance(event, events.Recorded) or event.agent != LEAD:
             return ""
         self._is_wanted, name = False, self._hired
+        if not self._is_in_files:
+            return f"Tip: /inbox {name} shows {name}'s mail, and /team who does what."
         return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -F it, or see /inbox {name} and /team."
 
 

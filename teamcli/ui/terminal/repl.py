@@ -81,7 +81,7 @@ class Terminal(Repl):
         self._has_left = threading.Event()
         self._jobs: list[CancelScope] = []
         self._tips_about_sharing = session.preferences.shares_shell
-        self._tip = InboxTip(is_wanted=not names)
+        self._tip = InboxTip(is_wanted=not names, is_in_files=session.team_host is None)
         self._prompt = (
             PlainPrompt(self, questions, self._style, page, lambda: self._renderer.flush())  # which is made below
             if isinstance(page, AroundThePrompt)
