@@ -261,7 +261,7 @@ def _with_anchor(rule: str, anchor: Path) -> str:
 
 def _is_expression(matcher: str) -> bool:
     try:
-        re.compile("" if matcher == "*" else matcher)  # `*` means all there, and is no expression by itself
+        re.compile("" if matcher == "*" else matcher)  # `*` means all there: it is not a valid expression by itself
     except (re.error, OverflowError, RecursionError):
         return False
     return True

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.store.machines import Machines, ProgramMaker, machines_in
 from tests.support.forks import ForkedProgram, Forks
 from tests.support.postgres import open_test_team
 from tests.support.postgres_bus import HostBus
-from tests.support.program import Program
 from tests.team.engines import PostgresEngine
 from tests.team.letters import KEY
 
@@ -24,10 +24,16 @@ HostMaker = Callable[[str], "Host"]
 
 
 @pytest.fixture(scope="session")
-def store_program() -> Iterator[Callable[..., Program]]:
+def store_program() -> Iterator[ProgramMaker]:
     """Makes programs whose runs are forks of a process that has loaded all that a team in a database needs."""
     with Forks(has_store=True) as forks:
         yield partial(ForkedProgram, forks=forks, forks_starts=True)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
+    with machines_in(tmp_path, postgres_url, store_program) as machines:
+        yield machines
 
 
 @pytest.fixture

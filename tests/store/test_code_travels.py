@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 import pytest
 
-from tests.store.machines import BYPASS, Machines, ProgramMaker, Worker, machines_in
+from tests.store.machines import BYPASS, Machines, Worker
 from tests.support.answers import text, tool
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.worktrees.conftest import git
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(prompt: str = "work", **terms: Any) -> Any:

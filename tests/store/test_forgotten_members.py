@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.store.intruder import Intruder
-from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
+from tests.store.machines import BYPASS, Machines
 from tests.support.answers import text, tool
 from tests.support.program import Ran
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.worktrees.conftest import git
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(prompt: str, **terms: Any) -> Any:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
+from tests.store.machines import BYPASS, Machines
 from tests.support.answers import answer, text, tool
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 FULL = "the host box is full (1 of 1)"
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(name: str, host: str = "box") -> Any:

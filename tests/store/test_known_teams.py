@@ -1,4 +1,4 @@
-"""Whoever can write to the database does not choose the key of a team."""
+"""Someone who can write to the database does not choose the key of a team."""
 
 from __future__ import annotations
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.store.machines import BYPASS, Machines, ProgramMaker, machines_in
+from tests.store.machines import BYPASS, Machines
 from tests.support.answers import text, tool
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(name: str, host: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from teamcli.errors import UsageError
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.teams import open_team
 from tests.cli.test_mcp import fake
-from tests.store.machines import BYPASS, Machines, ProgramMaker, Worker, machines_in
+from tests.store.machines import BYPASS, Machines, Worker
 from tests.store.slow_remote import SlowRemote
 from tests.support.answers import text, tool
 from tests.support.running import Running
@@ -25,12 +24,6 @@ from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.team.test_stopping import respond
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(prompt: str, **terms: Any) -> Any:

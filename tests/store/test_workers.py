@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from teamcli import Session, UsageError
-from tests.store.machines import Machines, ProgramMaker, machines_in
+from tests.store.machines import Machines
 from tests.support.answers import text, tool
 from tests.support.team_script import TeamScript
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.worktrees.conftest import git
-
-
-@pytest.fixture
-def machines(tmp_path: Path, postgres_url: str, store_program: ProgramMaker) -> Iterator[Machines]:
-    with machines_in(tmp_path, postgres_url, store_program) as machines:
-        yield machines
 
 
 def spawn(prompt: str, **terms: Any) -> Any:
