@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
+from teamcli.team.host_row import HostRow
 from teamcli.team.roster_file import ANY_HOST, Member
 from teamcli.text.escaping import one_line
 
 
-class SlotHost(Protocol):
-    """A process that can run members."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def is_alive(self) -> bool: ...
-
-    @property
-    def is_leaving(self) -> bool: ...
-
-    @property
-    def slots(self) -> int: ...
-
-
-def why_no_room(
-    member: Member, members: Iterable[Member], hosts: Sequence[SlotHost], holders: Mapping[str, str]
-) -> str:
+def why_no_room(member: Member, members: Iterable[Member], hosts: Sequence[HostRow], holders: Mapping[str, str]) -> str:
     """Why no host takes a member that none runs; empty if one will, or if none is there. `holders` are the living hosts
     of members."""
     if not member.host or not member.is_active or member.name in holders:

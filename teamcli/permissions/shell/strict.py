@@ -173,7 +173,7 @@ class _StrictReader(Scanner):
                 parts.append(text[self.at + 1])
                 self.at += 2
                 continue
-            # An empty brace is no expansion: `find -exec grep x {} ;`.
+            # An empty brace is not an expansion: `find -exec grep x {} ;`.
             elif text.startswith("{}", self.at) and self.at == start and text[start + 2 : start + 3] in ("", *" \t\n;"):
                 parts.append("{}")
                 self.at += 2
